@@ -1,0 +1,296 @@
+/**
+ * @file pinclient.h
+ * libpinclient: the client side of pinserve.
+ *
+ * A training process opens a job with the daemon of its node (pinserved) and
+ * takes batches from it that are complete in the memory of its GPU, or in
+ * page-locked host memory:
+ *
+ *     pinclient_spec_new(&spec);
+ *     pinclient_spec_source(spec, "folder:/data/train");
+ *     pinclient_spec_image(spec, "random-crop:224");
+ *     pinclient_spec_batch(spec, 256);
+ *     pinclient_connect(NULL, &client);
+ *     pinclient_job_open(client, spec, &job);
+ *     while (pinclient_next(job, -1, &batch) == 0) {
+ *         pinclient_batch_tensor(batch, "image", &image);
+ *         ... work on image.data, queued on stream ...
+ *         pinclient_release(batch, stream);
+ *     }
+ *
+ * Results. Every function that can fail returns 0 or a negative errno; positive
+ * values are expected conditions, named here. Outputs come last and are set on
+ * success only. The text of the last error, with the thing named, is kept by
+ * the handle that the call was made on: pinclient_error().
+ *
+ * Threads. Calls on different jobs may run at the same time; calls on one job,
+ * its batches included, must not. A handle must not be used in a child after
+ * fork(): calls return -EPERM there, and the child's exit leaves the parent's
+ * leases alone.
+ *
+ * CUDA. The library loads the driver at run time and uses the device's primary
+ * context, the one that the CUDA runtime uses. A `stream` is a CUstream or
+ * cudaStream_t of that device; NULL is the default stream.
+ */
+#ifndef PINCLIENT_H
+#define PINCLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PINCLIENT_API __attribute__((visibility("default")))
+#else
+#define PINCLIENT_API
+#endif
+
+/** pinclient_next: an epoch has ended. Comes once, after the epoch's last batch; the next call
+ *  returns the next epoch's first batch, which is already on its way. */
+#define PINCLIENT_EPOCH_END 1
+
+/** pinclient_release, pinclient_batch_use: no stream works on the batch; it may go at once. */
+#define PINCLIENT_NO_STREAM ((void *)(intptr_t)-1)
+
+struct pinclient;       /**< a connection to the daemon */
+struct pinclient_spec;  /**< what a job wants */
+struct pinclient_job;   /**< a job, with a connection of its own */
+struct pinclient_batch; /**< a leased batch */
+
+/** Element types of tensors. */
+enum pinclient_dtype {
+    PINCLIENT_U8 = 0,
+    PINCLIENT_F32 = 1,
+    PINCLIENT_I64 = 2,
+    PINCLIENT_U64 = 3,
+};
+
+/** Values of the tensor `status`, one a sample. */
+enum pinclient_status {
+    PINCLIENT_STATUS_OK = 0,
+    PINCLIENT_STATUS_PADDING = 1,
+    PINCLIENT_STATUS_SUBSTITUTE = 2,
+    PINCLIENT_STATUS_BLANK = 3,
+};
+
+#define PINCLIENT_DIMS_MAX 8
+
+/** A tensor of a batch. The memory is read-only and valid until the batch is released. */
+struct pinclient_tensor {
+    const char *name;  /**< "image", "data", "label", "index", "status" */
+    const void *data;  /**< device address, or host address with delivery host */
+    enum pinclient_dtype dtype;
+    uint32_t n_dims;   /**< the batch dimension included */
+    uint64_t shape[PINCLIENT_DIMS_MAX];   /**< shape[0] is the count of samples of this batch */
+    uint64_t strides[PINCLIENT_DIMS_MAX]; /**< in bytes */
+    uint64_t bytes;    /**< of shape, without padding */
+};
+
+/** What a batch is. */
+struct pinclient_batch_info {
+    uint64_t epoch, step;
+    uint32_t count; /**< samples; fewer than asked for only in the last batch of `partial` */
+};
+
+/** What a job got. */
+struct pinclient_job_info {
+    uint64_t id;           /**< the daemon's number, as pinctl shows it */
+    uint64_t steps;        /**< batches of an epoch */
+    uint64_t samples;      /**< of the dataset */
+    uint32_t batch;        /**< samples of a full batch */
+    uint32_t depth;        /**< batches that may be leased or waiting at a time */
+    uint32_t n_tensors;    /**< of each batch, in layout order */
+    const char *device;    /**< "host" or the GPU's UUID; valid as long as the job */
+    const char *delivery;  /**< "fd", "ipc", "host" */
+};
+
+/** @return the library's version, "0.1.0"; static. */
+PINCLIENT_API const char *pinclient_version(void);
+
+/* -- connection ------------------------------------------------------------------------------ */
+
+/**
+ * Connects to the daemon.
+ *
+ * @param socket  path of its socket; NULL: $PINSERVE_SOCKET, else /run/pinserve/pinserve.sock,
+ *                else $XDG_RUNTIME_DIR/pinserve.sock, the first that is there
+ * @param client_p  the connection; close it with pinclient_close(). Set on error, too, when there was
+ *                  memory for it, so that pinclient_error() can tell; NULL otherwise
+ * @return 0; -ENOENT or -ECONNREFUSED: no daemon; -EACCES: not allowed (names path and group);
+ *         -ENAMETOOLONG; -EPROTONOSUPPORT: no protocol version in common
+ */
+PINCLIENT_API int pinclient_connect(const char *socket, struct pinclient **client_p);
+
+/** Closes the connection. Jobs opened through it live on. NULL is allowed. */
+PINCLIENT_API void pinclient_close(struct pinclient *client);
+
+/* -- what a job wants ------------------------------------------------------------------------ */
+
+/** Makes a spec with the defaults named below. @return 0 or -ENOMEM */
+PINCLIENT_API int pinclient_spec_new(struct pinclient_spec **spec_p);
+PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
+
+/**
+ * The dataset, required.
+ *
+ * - `folder:DIR`: class folders, sorted by bytes, are the labels; image files beneath them
+ * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges or a glob
+ * - `synthetic:SHAPE[:u8|f32[:N]]`: N samples (65,536) of a shape like 3x224x224, of pseudo-random
+ *   values that depend on the sample's number only
+ *
+ * Files are opened by pinclient_job_open(), by this process.
+ * @return 0 or -EINVAL
+ */
+PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char *source);
+
+/**
+ * What images become: uint8, height x width x 3 (RGB).
+ *
+ * - `random-crop:S[,area=A..B][,ratio=A..B]`: a random box of 0.08 to 1 of the image's area and
+ *   3/4 to 4/3 as wide as high, resized to S x S pixels
+ * - `center-crop:S[:R]`: shorter side to R pixels (S * 8/7, 256 for 224), then the middle S x S
+ * - `none` (default): no decoding; for sources of raw samples
+ *
+ * @return 0 or -EINVAL
+ */
+PINCLIENT_API int pinclient_spec_image(struct pinclient_spec *spec, const char *image);
+
+/** Probability of a horizontal flip, 0 (default) to 1. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_flip(struct pinclient_spec *spec, double probability);
+
+/** Samples of a batch, of this rank; default 1. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_batch(struct pinclient_spec *spec, uint32_t batch);
+
+/** `cuda:N` (N as this process counts, after CUDA_VISIBLE_DEVICES), a GPU's UUID or a unique prefix
+ *  of it ("GPU-8f1c"), `host`, or `auto` (default): this process's first GPU, else the host.
+ *  @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_device(struct pinclient_spec *spec, const char *device);
+
+/** How batches are handed over: `auto` (default), `fd`, `ipc`, `host`; `copy` and `mapped` are
+ *  refused by this version's daemon. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_delivery(struct pinclient_spec *spec, const char *delivery);
+
+/** Batches that are prefetched or leased at a time, 1 to 128; default 4. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_depth(struct pinclient_spec *spec, uint32_t depth);
+
+/** Key of the order and of every random choice; default 0. @return 0 */
+PINCLIENT_API int pinclient_spec_seed(struct pinclient_spec *spec, uint64_t seed);
+
+/** `full` (default) or `none`. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_shuffle(struct pinclient_spec *spec, const char *shuffle);
+
+/** The end of an epoch that does not divide: `drop` (default), `pad`, `partial`.
+ *  @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_last(struct pinclient_spec *spec, const char *last);
+
+/** This process's share: rank of world; default 0 of 1. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_shard(struct pinclient_spec *spec, uint32_t rank,
+                                       uint32_t world);
+
+/** Starts at a batch; default (0, 0). Undoes a token. @return 0 */
+PINCLIENT_API int pinclient_spec_start(struct pinclient_spec *spec, uint64_t epoch,
+                                       uint64_t step);
+
+/** Resumes where a token of pinclient_job_token() says. Undoes a start.
+ *  @return 0 or -EINVAL when it is no token */
+PINCLIENT_API int pinclient_spec_token(struct pinclient_spec *spec, const char *token);
+
+/** A name for people, shown by pinctl; default the program's. @return 0 or -ENOMEM */
+PINCLIENT_API int pinclient_spec_name(struct pinclient_spec *spec, const char *name);
+
+/* -- job ------------------------------------------------------------------------------------- */
+
+/**
+ * Opens a job and waits until its first batch is being made: the dataset is indexed, memory is
+ * reserved, the ring is mapped.
+ *
+ * @param client  tells which daemon; the job has a connection of its own. Errors are kept here
+ * @param spec    stays the caller's
+ * @return 0; -EINVAL (a value, or a token for other data); -ENOENT, -EACCES (data); -ENODEV (device);
+ *         -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP (delivery); -EPIPE (daemon gone)
+ */
+PINCLIENT_API int pinclient_job_open(struct pinclient *client, const struct pinclient_spec *spec,
+                                     struct pinclient_job **job_p);
+
+/** Tells what the job got. @return 0 */
+PINCLIENT_API int pinclient_job_info(const struct pinclient_job *job,
+                                     struct pinclient_job_info *info_p);
+
+/**
+ * Takes the next batch, in step order.
+ *
+ * @param timeout_ms  how long to wait: 0 not at all, negative without end
+ * @param batch_p     a lease; give it back with pinclient_release()
+ * @return 0; PINCLIENT_EPOCH_END; -ETIMEDOUT; -EINTR (a signal); -EBUSY: all `depth` batches are
+ *         leased, so that none can come; or an error that is final for the job: -EPIPE (the daemon
+ *         is gone), -EBADMSG (a bad sample, named), -EPERM (in a forked child), others of the daemon
+ */
+PINCLIENT_API int pinclient_next(struct pinclient_job *job, int timeout_ms,
+                                 struct pinclient_batch **batch_p);
+
+/** @return a file descriptor that is readable when pinclient_next() will not block (it may also be
+ *  readable when there turns out to be nothing: then next with timeout 0 is -ETIMEDOUT). For poll;
+ *  it stays the job's. */
+PINCLIENT_API int pinclient_get_fd(const struct pinclient_job *job);
+
+/**
+ * Writes a token from which this job, or another rank's of it, can be resumed: behind the last
+ * batch that pinclient_next() returned. After an epoch's last batch it resumes with
+ * PINCLIENT_EPOCH_END.
+ *
+ * @param text    room for NUL-terminated text
+ * @param size_p  its size on entry, the bytes needed on return
+ * @return 0 or -ENOSPC
+ */
+PINCLIENT_API int pinclient_job_token(const struct pinclient_job *job, char *text,
+                                      size_t *size_p);
+
+/** Closes the job. Batches that are still leased stay valid until they are released. NULL is
+ *  allowed. */
+PINCLIENT_API void pinclient_job_close(struct pinclient_job *job);
+
+/* -- batch ----------------------------------------------------------------------------------- */
+
+/** @return 0 */
+PINCLIENT_API int pinclient_batch_info(const struct pinclient_batch *batch,
+                                       struct pinclient_batch_info *info_p);
+
+/** A tensor by name; -ENOENT names those that there are. */
+PINCLIENT_API int pinclient_batch_tensor(const struct pinclient_batch *batch, const char *name,
+                                         struct pinclient_tensor *tensor_p);
+
+/** Tensor i in layout order; -ERANGE. */
+PINCLIENT_API int pinclient_batch_tensor_at(const struct pinclient_batch *batch, uint32_t i,
+                                            struct pinclient_tensor *tensor_p);
+
+/**
+ * Names a further stream whose work so far must pass before the batch is reused.
+ * @return 0; -EBUSY: the stream is being captured; -EIO: CUDA refused, in words
+ */
+PINCLIENT_API int pinclient_batch_use(struct pinclient_batch *batch, void *stream);
+
+/**
+ * Gives a batch back, behind the work that is on stream now: the call does not wait, and the stream
+ * is not held up. The batch is consumed, on errors too.
+ *
+ * @param stream  what works on the batch; PINCLIENT_NO_STREAM: nothing does. Without CUDA any
+ *                value does the same
+ * @return 0; -EBUSY: the stream is being captured, and the lease stays; -EIO: CUDA refused, in words
+ *         (the batch goes when the device has nothing left to do); -EPIPE: the daemon is gone
+ */
+PINCLIENT_API int pinclient_release(struct pinclient_batch *batch, void *stream);
+
+/* -- errors ---------------------------------------------------------------------------------- */
+
+/** @return the text of the last error of a call on this handle (struct pinclient, pinclient_spec or
+ *  pinclient_job), never NULL; valid until the next call on it. */
+PINCLIENT_API const char *pinclient_error(const void *handle);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

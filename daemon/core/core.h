@@ -1,0 +1,249 @@
+/*
+ * The core: jobs, feeds, batches, the order of work and what each is charged,
+ * as plain state. Events come in as calls, what is to be done goes out as
+ * actions; after each event the caller drains core_next_action. No I/O, no
+ * clock, no thread: time is an argument, in nanoseconds.
+ *
+ * A feed makes batches: it owns `depth` slots of a pool (opaque numbers given
+ * by whoever runs the pools) and the two-phase end of each. A job takes them:
+ * it has `depth` leases, one a ring slot. Today a feed has one job and ends
+ * with it.
+ *
+ *   slot of a feed     FREE -> DECODING -> DECODED -> COPYING -> FREE       (with a ring)
+ *                      FREE -> DECODING -> DECODED -> LEASED  -> FREE       (delivery host)
+ *   lease of a job     FREE -> FILLING -> READY -> HANDED -> FREE
+ *
+ * A lease is FILLING from the moment its batch is asked for until the batch is
+ * complete where the client reads it; READY until all earlier steps have been
+ * handed off and the client has confirmed the ring.
+ *
+ * Every slot and every lease has a generation that travels with each message
+ * about it and changes when it becomes FREE, so that late and duplicate
+ * messages are told apart. Late reports from workers and devices are normal
+ * and ignored; a wrong release is the client's fault and -EPROTO.
+ *
+ * An action's pointers are valid until the next event.
+ */
+#ifndef PINSERVE_CORE_CORE_H
+#define PINSERVE_CORE_CORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "account.h"
+#include "order.h"
+#include "proto/failure.h"
+
+struct core;
+
+enum delivery {
+    DELIVERY_AUTO,
+    DELIVERY_FD,
+    DELIVERY_IPC,
+    DELIVERY_COPY,
+    DELIVERY_HOST,
+    DELIVERY_MAPPED,
+};
+
+enum job_state {
+    JOB_OPENING, /* indexed, reserved, its ring made and offered */
+    JOB_RUNNING,
+    JOB_FAILED,  /* told so, or to be told once all earlier steps are delivered */
+    JOB_CLOSING, /* no new work; waits for reads, decodes, copies, leases and the ring's end */
+};
+
+enum core_action_type {
+    CORE_INDEX,         /* job: answer core_job_indexed or core_job_refused */
+    CORE_INDEX_CANCEL,  /* job: closed while it was indexed; core_job_refused must still come */
+    CORE_RESERVE,       /* job, device, count slots of bytes each: answer core_job_reserved or
+                           core_job_refused */
+    CORE_RING_MAKE,     /* job, device, ring, delivery (a rung: fd or ipc), bytes: answer
+                           core_ring_made or core_ring_failed */
+    CORE_RING_FREE,     /* job, device, ring: no client can read it any more */
+    CORE_JOB_READY,     /* job, ring, delivery, why: tell the client; ring 0 with delivery host */
+    CORE_RING_REPLACED, /* job, ring, delivery, why: tell the client */
+    CORE_DECODE,        /* feed, slot, generation, memory, epoch, step, count: answer
+                           core_decoded exactly once, or late */
+    CORE_DECODE_CANCEL, /* feed, slot, generation: its result is not wanted; core_decoded must
+                           still come */
+    CORE_COPY,          /* job, device, ring, lease, generation, memory, bytes: copy memory to the
+                           ring slot `lease`; answer core_copied */
+    CORE_BATCH_READY,   /* job, lease, generation, memory, ring (0: in place), epoch, step, count */
+    CORE_EPOCH_END,     /* job, epoch */
+    CORE_JOB_FAILED,    /* job, failure */
+    CORE_SLOT_FREE,     /* feed, memory: give the slot back to its pool */
+    CORE_JOB_GONE,      /* job: ended, nothing refers to it any more */
+};
+
+struct core_action {
+    enum core_action_type type;
+    uint64_t job;
+    uint64_t feed;
+    uint32_t device;
+    uint32_t ring;
+    enum delivery delivery;
+    const char *why; /* of the rung */
+    uint32_t slot;   /* of the feed */
+    uint32_t lease;  /* of the job */
+    uint32_t generation;
+    uint64_t memory; /* of the slot, as core_job_reserved gave it */
+    uint64_t epoch, step;
+    uint32_t count;
+    uint64_t bytes;
+    const struct failure *failure;
+};
+
+struct core_job_spec {
+    struct order order;      /* samples still 0: comes with core_job_indexed */
+    uint32_t depth;          /* 1 .. DEPTH_MAX */
+    uint32_t device;         /* as core_device_add gave it */
+    enum delivery delivery;  /* auto, fd, ipc, host; others are refused in words */
+    struct cursor start;     /* unless has_token */
+    bool has_token;
+    struct order_token token; /* its strings are copied */
+    const char *dataset;      /* as the user wrote it; copied */
+    const char *pipeline;     /* canonical text of what decides a sample's bytes; copied */
+    bool client_fd, client_ipc; /* rungs that the client can take */
+};
+
+struct core_dataset {
+    uint64_t samples;
+    uint64_t fingerprint;
+    uint64_t slot_bytes; /* a multiple of SLOT_ALIGN */
+};
+
+struct core_device_spec {
+    bool has_ring;   /* false: host */
+    bool allow_ipc;  /* device.ipc */
+    uint32_t numa;   /* workers' index: devices with the same one share workers */
+};
+
+/* Sums of nanoseconds; means are taken by the reader. */
+struct core_stages {
+    uint64_t samples, batches;
+    uint64_t read_ns, decode_ns;                 /* a sample */
+    uint64_t slot_wait_ns, copy_ns, hold_ns;     /* a batch */
+};
+
+/* What pinctl shows of a job. */
+struct core_job_info {
+    uint64_t id, feed;
+    enum job_state state;
+    const char *state_text; /* "opening", "running", ... ; static */
+    enum delivery delivery; /* in force; auto while opening */
+    const char *why;
+    struct cursor next;     /* to be handed off */
+    struct cursor start;    /* where it began */
+    struct order order;
+    const char *dataset, *pipeline;
+    uint64_t fingerprint;
+    uint64_t steps;
+    uint64_t slot_bytes;
+    uint32_t depth, device;
+    uint32_t ready, leased; /* leases READY or HANDED; HANDED */
+    uint32_t ring;          /* 0: none */
+    uint64_t ring_bytes;    /* charged, old rings too */
+    uint64_t delivered, starved;
+    struct core_stages stages;
+    const struct failure *failure; /* code 0: none */
+};
+
+/* batches_per_numa: with the workers of one NUMA node at a time. */
+struct core *core_new(struct accounts *accounts, uint32_t batches_per_numa);
+/* Frees the core; returns how many jobs were left, which is 0 after an orderly end. */
+unsigned core_free(struct core *core);
+
+/* Devices are added at start (or on the way) and never taken out. Returns the number. */
+int core_device_add(struct core *core, const struct core_device_spec *spec, uint32_t *device_p);
+
+/* Takes the oldest action; false when there is none. */
+bool core_next_action(struct core *core, struct core_action *action_p);
+
+/* -- jobs: events from control ------------------------------------------------------------- */
+
+/* Registers a job of tenant, on behalf of peer (any number). -EINVAL, -EDQUOT, -EOPNOTSUPP in words;
+ * on success the job is OPENING and CORE_INDEX follows. */
+int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
+                  const struct core_job_spec *spec, uint64_t now, uint64_t *job_p,
+                  struct failure *failure);
+
+/* The client closes it: -EPROTO when there is no such job of this peer, or when it is closed. */
+int core_job_close(struct core *core, uint64_t peer, uint64_t job, uint64_t now);
+
+/* The client could, or could not, open the ring that was offered. -EPROTO: no such ring on offer. */
+int core_ring_opened(struct core *core, uint64_t peer, uint64_t job, uint32_t ring, bool ok,
+                     const char *error, uint64_t now);
+
+/* The client has no mapping of the ring any more. -EPROTO: no such ring, it is closed already, or
+ * leases in it are still held. */
+int core_ring_closed(struct core *core, uint64_t peer, uint64_t job, uint32_t ring, uint64_t now);
+
+/* The client gives a lease back. -EPROTO: no such lease, or another generation. */
+int core_release(struct core *core, uint64_t peer, uint64_t job, uint32_t lease,
+                 uint32_t generation, uint64_t now);
+
+/* The peer's socket is closed: no message to it any more, its jobs close, but what it leases or maps
+ * stays until the process is gone. */
+void core_peer_gone(struct core *core, uint64_t peer, uint64_t now);
+
+/* The peer's process is gone (after core_peer_gone): its leases and mappings are, too. */
+void core_peer_dead(struct core *core, uint64_t peer, uint64_t now);
+
+/* -- jobs: answers to actions -------------------------------------------------------------- */
+
+void core_job_indexed(struct core *core, uint64_t job, const struct core_dataset *dataset,
+                      uint64_t now);
+/* memory: one number a slot, spec.depth of them. Ownership passes to the core until
+ * CORE_SLOT_FREE, which also comes when the job was closed meanwhile. */
+void core_job_reserved(struct core *core, uint64_t job, const uint64_t *memory, uint64_t now);
+/* Indexing or reserving failed (or was cancelled). */
+void core_job_refused(struct core *core, uint64_t job, const struct failure *failure,
+                      uint64_t now);
+void core_ring_made(struct core *core, uint64_t job, uint32_t ring, uint64_t now);
+/* try_next: the next rung may work (auto takes it); false: the job fails. */
+void core_ring_failed(struct core *core, uint64_t job, uint32_t ring, bool try_next,
+                      const struct failure *failure, uint64_t now);
+
+/* -- batches ------------------------------------------------------------------------------- */
+
+/* The workers are done with a slot. failure NULL: the batch is complete. read_ns and decode_ns are
+ * sums over its samples. */
+void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
+                  const struct failure *failure, uint64_t read_ns, uint64_t decode_ns,
+                  uint64_t now);
+
+/* A read of the slot hangs: its job fails now, the slot stays until core_decoded. */
+void core_stuck(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
+                const struct failure *failure, uint64_t now);
+
+/* A copy has ended; failure NULL: the bytes are there. */
+void core_copied(struct core *core, uint64_t job, uint32_t ring, uint32_t lease,
+                 uint32_t generation, const struct failure *failure, uint64_t now);
+
+/* -- devices ------------------------------------------------------------------------------- */
+
+/* The device's process is gone, and with it every copy under way and every ring that was not
+ * opened by a client. Its jobs get a new ring and go on at the same step; after
+ * CORE_DEVICE_RESTARTS_MAX losses without a delivered batch between, they fail with failure. */
+#define CORE_DEVICE_RESTARTS_MAX 3
+void core_device_lost(struct core *core, uint32_t device, const struct failure *failure,
+                      uint64_t now);
+
+/* -- looking ------------------------------------------------------------------------------- */
+
+/* Jobs in the order of their opening: fills info of the first whose id is at least *job_p; false
+ * when there is none. */
+bool core_job_next(const struct core *core, uint64_t job, struct core_job_info *info_p);
+bool core_job_find(const struct core *core, uint64_t job, struct core_job_info *info_p);
+uint32_t core_device_jobs(const struct core *core, uint32_t device);
+uint64_t core_device_ring_bytes(const struct core *core, uint32_t device);
+/* Over all jobs since the core was made. */
+void core_totals(const struct core *core, struct core_stages *stages_p, uint64_t *bytes_p,
+                 uint64_t *opened_p, uint64_t *failed_p);
+
+/* Walks all state and checks it against itself: slots in one state and each accounted for, leases'
+ * batches where they should be, steps in order, accounts equal to the sum of their objects. 0, or
+ * -EINVAL with what is wrong. For the simulation and debugging. */
+int core_check(const struct core *core, struct failure *failure);
+
+#endif

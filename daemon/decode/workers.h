@@ -1,0 +1,62 @@
+/*
+ * Workers: threads bound to one NUMA node that fill slots. At most a few
+ * batches are with them at a time; the workers take a batch's samples by an
+ * atomic counter, so that all help one batch. They create no threads.
+ */
+#ifndef PINSERVE_DECODE_WORKERS_H
+#define PINSERVE_DECODE_WORKERS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/order.h"
+#include "decode/decode.h"
+#include "memory/placement.h"
+#include "proto/list.h"
+
+/* One batch to fill. The submitter owns it and keeps it, and what it points to, until done. */
+struct work {
+    /* Filled in by the submitter. */
+    struct source *source;
+    const struct pipeline *pipeline;
+    const struct layout *layout;
+    const struct order *order;
+    uint64_t epoch, step;
+    uint32_t count;
+    uint8_t *slot; /* layout->slot_bytes of it */
+    void (*done)(struct work *work); /* called once, on a worker's thread: post it on, no more */
+    void *user;
+
+    atomic_bool cancelled; /* may be set from outside: the rest of the samples is skipped */
+
+    /* Results, once done. failure.code 0: complete; -ECANCELED: cancelled. Of several bad samples
+     * the one at the lowest position is told. */
+    struct failure failure;
+    _Atomic uint64_t read_ns, decode_ns;
+
+    /* The workers' own. */
+    struct list link;
+    _Atomic uint32_t next, remaining;
+    _Atomic uint32_t failed_at;
+    _Atomic int holders;
+};
+
+struct workers;
+
+/* Starts n threads on the placement's CPUs. -errno in words. */
+int workers_new(struct topology *topology, const struct placement *placement, unsigned n,
+                struct workers **workers_p, struct failure *failure);
+/* Every work must be done. Joins the threads. */
+void workers_free(struct workers *workers);
+
+unsigned workers_count(const struct workers *workers);
+/* Queues a batch, behind those that are there. Never blocks for long. */
+void workers_submit(struct workers *workers, struct work *work);
+
+/* Looks for a thread that has been in one read for longer than limit_ns: calls stuck(work, sample
+ * name, user) once for each and starts a thread in its place, at most a few times. The work's done
+ * comes when the read returns. Call about once a second. */
+void workers_check(struct workers *workers, uint64_t limit_ns,
+                   void (*stuck)(struct work *work, const char *name, void *user), void *user);
+
+#endif

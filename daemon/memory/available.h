@@ -1,0 +1,21 @@
+/*
+ * How much memory may still be touched: what RAM and every cgroup above this
+ * process have left. Touching more than a cgroup allows is SIGKILL, never an
+ * error, so it is compared first.
+ */
+#ifndef PINSERVE_MEMORY_AVAILABLE_H
+#define PINSERVE_MEMORY_AVAILABLE_H
+
+#include <stdint.h>
+
+struct memory_available {
+    uint64_t total;       /* the smaller of RAM and the tightest cgroup limit: 100 % */
+    uint64_t free;        /* what may still be taken */
+    char bound[512];      /* which one: "RAM" or the cgroup's path and file */
+};
+
+/* root: "" for the machine's own /proc and /sys, another folder in tests. cgroup v2 at every level;
+ * v1's memory.limit_in_bytes too. 0 or negative errno. */
+int memory_available_get(const char *root, struct memory_available *available_p);
+
+#endif

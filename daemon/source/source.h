@@ -1,0 +1,103 @@
+/*
+ * Sources: where samples come from. A source is indexed once, off the loop
+ * thread; after that it is immutable and may be read by many threads at once.
+ */
+#ifndef PINSERVE_SOURCE_SOURCE_H
+#define PINSERVE_SOURCE_SOURCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/failure.h"
+#include "source/identity.h"
+
+enum source_kind { SOURCE_KIND_FOLDER, SOURCE_KIND_TAR, SOURCE_KIND_SYNTHETIC };
+enum sample_dtype { SAMPLE_U8, SAMPLE_F32 };
+
+/* What a client asked for. Everything is borrowed for the time of source_new. */
+struct source_spec {
+    enum source_kind kind;
+    const char *name; /* as the user wrote it */
+    const struct identity *identity;
+    int *fds; /* folder: the directory; tar: the shards. source_new dups what it keeps */
+    const char *const *fd_names;
+    size_t n_fds;
+    uint64_t index_bytes_max; /* limits.index */
+    uint32_t shape[7];        /* synthetic */
+    size_t n_dims;
+    enum sample_dtype dtype;
+    uint64_t samples;
+};
+
+/* Indexing tells how far it is and asks whether to go on. May be called from any thread. */
+struct source_progress {
+    _Atomic uint64_t indexed;
+    atomic_bool cancelled;
+};
+
+/* The bytes of one sample, read into a buffer that the reader keeps and grows. */
+struct sample {
+    const uint8_t *bytes; /* within buffer, or NULL for synthetic: see source_fill */
+    size_t size;
+    int64_t label;
+    uint8_t *buffer; /* owned; freed by sample_deinit */
+    size_t capacity;
+};
+
+struct source;
+
+/* Opens and indexes. -ECANCELED when progress says so; -ENOENT, -EACCES, -EINVAL, ... name the folder,
+ * file, shard and offset. A source without a single sample is refused. */
+int source_new(const struct source_spec *spec, struct source_progress *progress,
+               struct source **source_p, struct failure *failure);
+struct source *source_ref(struct source *source); /* thread-safe */
+void source_unref(struct source *source);
+
+/* Whether a new job with this spec would get the same index: same kind, same files with the same
+ * sizes and times. Blocks on stat calls. */
+bool source_matches(const struct source *source, const struct source_spec *spec);
+
+const char *source_name(const struct source *source);
+uint64_t source_samples(const struct source *source);
+uint64_t source_fingerprint(const struct source *source); /* of names and sizes */
+uint64_t source_skipped(const struct source *source);     /* files that are no samples */
+uint64_t source_classes(const struct source *source);     /* folder: class folders; else 0 */
+enum source_kind source_kind(const struct source *source);
+
+/* Raw samples (synthetic): element type and shape; -EINVAL for encoded ones. */
+int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
+                 enum sample_dtype *dtype_p);
+
+/* Reads one sample (below source_samples) into sample, zero-initialised or used before. Blocks.
+ * -EBADMSG: the bytes are bad (cut off); other errors are the system's; both name file or member. */
+int source_read(struct source *source, uint64_t index, struct sample *sample,
+                struct failure *failure);
+void sample_deinit(struct sample *sample);
+
+/* Raw sources: writes the sample's bytes to out, all of its shape, and its label. */
+int source_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
+                struct failure *failure);
+
+/* "c1/dog.jpg" or "shard-000.tar: a/17.jpg at 10752": for messages. Returns text. */
+const char *source_sample_name(const struct source *source, uint64_t index, char *text,
+                               size_t size);
+
+/* -- for source kinds ------------------------------------------------------------------------ */
+
+struct source_ops {
+    const char *name;
+    int (*index)(struct source *source, const struct source_spec *spec,
+                 struct source_progress *progress, struct failure *failure);
+    int (*read)(struct source *source, uint64_t index, struct sample *sample,
+                struct failure *failure);
+    int (*fill)(struct source *source, uint64_t index, void *out, int64_t *label_p,
+                struct failure *failure);
+    bool (*matches)(const struct source *source, const struct source_spec *spec);
+    const char *(*sample_name)(const struct source *source, uint64_t index, char *text,
+                               size_t size);
+    void (*free)(struct source *source);
+};
+
+#endif
