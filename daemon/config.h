@@ -1,7 +1,7 @@
 /*
  * The configuration: one struct, filled from defaults, a file and --set. Every
- * key, its default and unit stand in the table of config.c and in
- * config/pinserved.conf; a test compares the two.
+ * key, its default and unit stand in the table of config.c, in
+ * config/pinserved.conf and in pinserved.conf(5); a test compares the three.
  */
 #ifndef PINSERVE_CONFIG_H
 #define PINSERVE_CONFIG_H
@@ -17,10 +17,12 @@ enum config_lock { CONFIG_LOCK_TRY, CONFIG_LOCK_REQUIRE, CONFIG_LOCK_OFF };
 enum config_tenant { CONFIG_TENANT_UID, CONFIG_TENANT_CGROUP };
 
 struct config {
+    uint64_t memory_total; /* bytes: 100 %; 0: unknown, per cents are refused */
+
     /* [daemon] */
-    char *socket;         /* "" : the default of the caller */
-    mode_t socket_mode;   /* 0660 */
-    char *socket_group;   /* "" : as created */
+    char *socket;       /* "" : the default of the caller */
+    mode_t socket_mode; /* 0660 */
+    char *socket_group; /* "" : as created */
     enum config_tenant tenant;
     char *device_program; /* "" : pinserved-device beside pinserved, then libexec */
 
@@ -32,7 +34,7 @@ struct config {
     enum config_lock pool_lock;
 
     /* [placement] */
-    bool placement_strict; /* numa = strict | prefer */
+    bool placement_strict;    /* numa = strict | prefer */
     char *placement_topology; /* "" : the machine's; "xml:FILE", "synthetic:..." */
 
     /* [workers] */
@@ -43,9 +45,9 @@ struct config {
     uint64_t io_stuck; /* ns; default 5 s */
 
     /* [device] */
-    bool device_ipc;     /* offer CUDA IPC memory handles; on */
+    bool device_ipc;      /* offer CUDA IPC memory handles; on */
     uint64_t device_idle; /* ns; default 30 s */
-    char *device_use;    /* "auto": every GPU and host; "host"; or UUIDs, comma-separated */
+    char *device_use;     /* "auto": every GPU and host; "host"; or UUIDs, comma-separated */
 
     /* [limits], of one tenant unless said otherwise */
     uint32_t limits_peers, limits_jobs; /* 256, 64 */
@@ -55,7 +57,7 @@ struct config {
     uint64_t limits_index;              /* bytes of one dataset's index; 1 GiB */
 
     /* [log] */
-    int log_level;             /* error, warning, info, debug */
+    int log_level;                 /* enum log_level: error, warning, info, debug */
     uint32_t log_lines_per_second; /* of one place in the code; 10 */
 };
 
@@ -63,11 +65,15 @@ struct config {
 void config_init(struct config *config, uint64_t memory_total);
 void config_deinit(struct config *config);
 
-/* Reads a file; -ENOENT, or -EINVAL with file, line, and the nearest key for an unknown one. */
+/* Reads a file; -ENOENT, or -EINVAL with file, line, and the nearest key for an unknown one. A key
+ * given twice has its last value. */
 int config_read_file(struct config *config, const char *path, struct failure *failure);
-/* One "section.key=value". */
+/* One "section.key=value", as of the option --set. */
 int config_set(struct config *config, const char *assignment, struct failure *failure);
-/* Bounds that hold between keys; computes pool_max, limits. */
+/* Sets one key; place, such as "pinserved.conf:12" or "--set", begins the text of a failure. */
+int config_assign(struct config *config, const char *place, const char *section, const char *name,
+                  const char *value, struct failure *failure);
+/* Bounds that hold between keys; computes pool_max and limits_pinned where they are "auto". */
 int config_finish(struct config *config, struct failure *failure);
 /* Every key as a file that would give this configuration. */
 void config_print(const struct config *config, FILE *stream);

@@ -1,0 +1,116 @@
+/*
+ * Reading the configuration file. inih takes it apart; this counts its lines,
+ * so that every failure names one, and joins values that go on in indented
+ * lines: inih reads at most 198 bytes a line and gives each line by itself.
+ *
+ * The first failure is kept, and nothing after it is taken over.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/cleanup.h"
+
+#define VALUE_BYTES 4096
+
+struct reader {
+    struct config *config;
+    const char *path;
+    FILE *file;
+    int line;
+    bool indented; /* the line that is being read */
+    bool cut;      /* a line was longer than inih takes */
+
+    /* The key that may still go on; section and name as inih cuts them, at 50 bytes. */
+    char section[64], name[64], value[VALUE_BYTES];
+    int value_line; /* 0: there is none */
+
+    struct failure *failure;
+    int result;
+};
+
+static void fail(struct reader *reader, int line, const char *text)
+{
+    if (!reader->result)
+        reader->result =
+            failure_set(reader->failure, -EINVAL, "%s:%d: %s", reader->path, line, text);
+}
+
+static void flush_value(struct reader *reader)
+{
+    char place[256];
+
+    if (reader->value_line && !reader->result) {
+        snprintf(place, sizeof place, "%.230s:%d", reader->path, reader->value_line);
+        reader->result = config_assign(reader->config, place, reader->section, reader->name,
+                                       reader->value, reader->failure);
+    }
+    reader->value_line = 0;
+}
+
+static char *read_line(char *text, int size, void *stream)
+{
+    struct reader *reader = stream;
+
+    if (!fgets(text, size, reader->file))
+        return NULL;
+    reader->line++;
+    reader->indented = *text == ' ' || *text == '\t';
+    size_t length = strlen(text);
+    if (length + 1 == (size_t)size && text[length - 1] != '\n') {
+        fail(reader, reader->line, "the line is too long; a value may go on in indented lines");
+        reader->cut = true;
+        return NULL;
+    }
+    return text;
+}
+
+static int take_line(void *user, const char *section, const char *name, const char *value)
+{
+    struct reader *reader = user;
+    size_t length = strlen(reader->value);
+
+    if (reader->value_line && reader->indented) {
+        if (length + 1 + strlen(value) < sizeof reader->value)
+            snprintf(reader->value + length, sizeof reader->value - length, " %s", value);
+        else
+            fail(reader, reader->line, "the value is too long");
+        return 1;
+    }
+    flush_value(reader);
+    snprintf(reader->section, sizeof reader->section, "%s", section);
+    snprintf(reader->name, sizeof reader->name, "%s", name);
+    snprintf(reader->value, sizeof reader->value, "%s", value);
+    reader->value_line = reader->line;
+    return 1;
+}
+
+static void close_file(FILE **file)
+{
+    if (*file)
+        fclose(*file);
+}
+
+int config_read_file(struct config *config, const char *path, struct failure *failure)
+{
+    cleanup(close_file) FILE *file = fopen(path, "re");
+    cleanup_free struct reader *reader = calloc(1, sizeof *reader);
+
+    if (!reader)
+        return failure_set(failure, -ENOMEM, "%s: out of memory", path);
+    if (!file)
+        return failure_set(failure, -errno, "%s: %s", path, strerror(errno));
+    *reader = (struct reader){.config = config, .path = path, .file = file, .failure = failure};
+    errno = 0;
+    int wrong = ini_parse_stream(read_line, reader, take_line, reader);
+    if (ferror(file))
+        return failure_set(failure, errno ? -errno : -EIO, "%s: %s", path,
+                           strerror(errno ? errno : EIO));
+    flush_value(reader);
+    if (wrong && !reader->cut)
+        fail(reader, wrong, "neither a comment, nor [section], nor key = value");
+    return reader->result;
+}
