@@ -7,13 +7,16 @@
 #ifndef PINSERVE_LOG_H
 #define PINSERVE_LOG_H
 
+#include <stdint.h>
+
 enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
 
 struct log_site {
-    _Atomic unsigned long window; /* second in which lines were last counted */
-    _Atomic unsigned lines, held_back;
+    _Atomic uint64_t window; /* the second in which lines were last counted, and how many */
+    _Atomic unsigned held_back;
 };
 
+/* Until it is called: LOG_LEVEL_INFO, 10 lines a second. 0 lines: not bounded. */
 void log_init(enum log_level level, unsigned lines_per_second);
 
 void log_write(struct log_site *site, enum log_level level, const char *format, ...)

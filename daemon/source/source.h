@@ -84,7 +84,7 @@ int source_fill(struct source *source, uint64_t index, void *out, int64_t *label
 const char *source_sample_name(const struct source *source, uint64_t index, char *text,
                                size_t size);
 
-/* -- for source kinds ------------------------------------------------------------------------ */
+/* -- for source kinds, see kind.h: fill and shape are NULL for encoded ones ------------------- */
 
 struct source_ops {
     const char *name;
@@ -94,6 +94,8 @@ struct source_ops {
                 struct failure *failure);
     int (*fill)(struct source *source, uint64_t index, void *out, int64_t *label_p,
                 struct failure *failure);
+    int (*shape)(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
+                 enum sample_dtype *dtype_p);
     bool (*matches)(const struct source *source, const struct source_spec *spec);
     const char *(*sample_name)(const struct source *source, uint64_t index, char *text,
                                size_t size);

@@ -1,0 +1,49 @@
+/*
+ * What the kinds of sources share: the source itself, which source.c makes and
+ * frees, and whose fields a kind's index function fills. After indexing it is
+ * immutable but for its count of references.
+ */
+#ifndef PINSERVE_SOURCE_KIND_H
+#define PINSERVE_SOURCE_KIND_H
+
+#include "source/source.h"
+
+#define SAMPLE_BYTES_MAX (UINT64_C(256) << 20) /* of one encoded sample */
+
+struct source {
+    const struct source_ops *ops;
+    _Atomic unsigned refs;
+    enum source_kind kind;
+    char *name;
+    bool has_identity;
+    struct identity identity; /* of the peer that asked first */
+
+    uint64_t samples;
+    uint64_t fingerprint;
+    uint64_t skipped;
+    uint64_t classes;
+    void *index; /* of the kind; ops->free frees it, also when indexing failed half-way */
+};
+
+extern const struct source_ops source_folder_ops;
+extern const struct source_ops source_tar_ops;
+extern const struct source_ops source_synthetic_ops;
+
+/* NULL: the daemon's own. */
+static inline const struct identity *source_identity(const struct source *source)
+{
+    return source->has_identity ? &source->identity : NULL;
+}
+
+/* Tells how far indexing is. -ECANCELED in words when it shall end. */
+int source_progress_set(const struct source *source, struct source_progress *progress,
+                        uint64_t indexed, struct failure *failure);
+
+/* Makes room for size bytes and a few more in the sample's buffer. name is for the failure. */
+int sample_reserve(struct sample *sample, size_t size, const char *name, struct failure *failure);
+
+/* Reads exactly size bytes at offset. -ENODATA when the file ends before; another negative errno.
+ */
+int source_read_exactly(int fd, void *bytes, size_t size, uint64_t offset);
+
+#endif
