@@ -3,7 +3,7 @@
  * so that every failure names one, and joins values that go on in indented
  * lines: inih reads at most 198 bytes a line and gives each line by itself.
  *
- * The first failure is kept, and nothing after it is taken over.
+ * The failure that stands first in the file is told, and nothing after it is taken over.
  */
 #include "config.h"
 
@@ -29,14 +29,17 @@ struct reader {
     int value_line; /* 0: there is none */
 
     struct failure *failure;
-    int result;
+    int result, failed_line;
 };
 
+/* inih goes on behind a line that it does not understand and tells it at the end, so what was found
+ * first is not always what stands first. */
 static void fail(struct reader *reader, int line, const char *text)
 {
-    if (!reader->result)
-        reader->result =
-            failure_set(reader->failure, -EINVAL, "%s:%d: %s", reader->path, line, text);
+    if (reader->result && reader->failed_line <= line)
+        return;
+    reader->failed_line = line;
+    reader->result = failure_set(reader->failure, -EINVAL, "%s:%d: %s", reader->path, line, text);
 }
 
 static void flush_value(struct reader *reader)
@@ -47,6 +50,7 @@ static void flush_value(struct reader *reader)
         snprintf(place, sizeof place, "%.230s:%d", reader->path, reader->value_line);
         reader->result = config_assign(reader->config, place, reader->section, reader->name,
                                        reader->value, reader->failure);
+        reader->failed_line = reader->value_line;
     }
     reader->value_line = 0;
 }
@@ -106,9 +110,9 @@ int config_read_file(struct config *config, const char *path, struct failure *fa
     *reader = (struct reader){.config = config, .path = path, .file = file, .failure = failure};
     errno = 0;
     int wrong = ini_parse_stream(read_line, reader, take_line, reader);
+    int error = errno ? errno : EIO;
     if (ferror(file))
-        return failure_set(failure, errno ? -errno : -EIO, "%s: %s", path,
-                           strerror(errno ? errno : EIO));
+        return failure_set(failure, -error, "%s: %s", path, strerror(error));
     flush_value(reader);
     if (wrong && !reader->cut)
         fail(reader, wrong, "neither a comment, nor [section], nor key = value");
