@@ -100,11 +100,11 @@ static void close_file(FILE **file)
 
 int config_read_file(struct config *config, const char *path, struct failure *failure)
 {
-    cleanup(close_file) FILE *file = fopen(path, "re");
     cleanup_free struct reader *reader = calloc(1, sizeof *reader);
 
     if (!reader)
         return failure_set(failure, -ENOMEM, "%s: out of memory", path);
+    cleanup(close_file) FILE *file = fopen(path, "re");
     if (!file)
         return failure_set(failure, -errno, "%s: %s", path, strerror(errno));
     *reader = (struct reader){.config = config, .path = path, .file = file, .failure = failure};

@@ -313,9 +313,7 @@ static void test_lines_that_are_none(void **state)
     (void)state;
     assert_refused("[pool]\nmin 1\n", "2: neither a comment, nor [section], nor key = value");
     assert_refused("[pool\nmin = 1\n", "1: neither a comment, nor [section], nor key = value");
-    memset(text, 'x', 300);
-    memcpy(text, "\n[daemon]\nsocket = ", 19);
-    memcpy(text + 300, "\n", 2);
+    snprintf(text, sizeof text, "\n[daemon]\nsocket = /%0300d\n", 0);
     assert_refused(text, "3: the line is too long; a value may go on in indented lines");
 }
 
