@@ -1,1 +1,252 @@
-/* to be written */
+/*
+ * Memory that is left, from <root>/proc/meminfo, <root>/proc/self/cgroup and
+ * the cgroup files under <root>/sys/fs/cgroup.
+ *
+ * What must hold: a level that does not exist or has no limit is passed over,
+ * never taken for zero. In a container without a cgroup namespace the path in
+ * /proc/self/cgroup is the host's while the mount shows the container's own
+ * cgroup as its top, so the walk always ends at the top of the mount.
+ */
+#include "memory/available.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/cleanup.h"
+
+#define PATH_BYTES 4096
+#define FILE_BYTES 16384
+
+/* The files of one kind of cgroup. */
+struct cgroup_files {
+    const char *limits[3]; /* NULL-terminated */
+    const char *usage;
+    const char *inactive; /* the key in memory.stat */
+};
+
+static const struct cgroup_files cgroup_v2 = {
+    .limits = {"memory.max", "memory.high", NULL},
+    .usage = "memory.current",
+    .inactive = "inactive_file",
+};
+
+static const struct cgroup_files cgroup_v1 = {
+    .limits = {"memory.limit_in_bytes", NULL},
+    .usage = "memory.usage_in_bytes",
+    .inactive = "total_inactive_file",
+};
+
+/* Reads all of a small file as text; 0 or negative errno. */
+static int file_read(const char *path, char *text, size_t size)
+{
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+
+    if (fd < 0)
+        return -errno;
+    while (length < size - 1) {
+        ssize_t n = read(fd, text + length, size - 1 - length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        length += (size_t)n;
+    }
+    text[length] = '\0';
+    return 0;
+}
+
+/* Finds "key VALUE" at the start of a line. */
+static bool text_find(const char *text, const char *key, uint64_t *value_p)
+{
+    size_t length = strlen(key);
+
+    for (const char *line = text; line && *line;) {
+        if (!strncmp(line, key, length) && (line[length] == ' ' || line[length] == '\t')) {
+            const char *number = line + length + strspn(line + length, " \t");
+            char *end;
+            errno = 0;
+            uint64_t value = strtoull(number, &end, 10);
+            if (errno || end == number)
+                return false;
+            *value_p = value;
+            return true;
+        }
+        line = strchr(line, '\n');
+        if (line)
+            line++;
+    }
+    return false;
+}
+
+/* Reads one number; false when the file is missing or says "max". */
+static bool number_read(const char *folder, const char *name, uint64_t *value_p)
+{
+    char path[PATH_BYTES], text[64], *end;
+
+    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+        return false;
+    if (file_read(path, text, sizeof(text)))
+        return false;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno || end == text)
+        return false;
+    *value_p = value;
+    return true;
+}
+
+/* What the kernel takes back before it kills. */
+static uint64_t inactive_read(const char *folder, const char *key)
+{
+    char path[PATH_BYTES], text[FILE_BYTES];
+    uint64_t value = 0;
+
+    if (snprintf(path, sizeof(path), "%s/memory.stat", folder) >= (int)sizeof(path))
+        return 0;
+    if (file_read(path, text, sizeof(text)) || !text_find(text, key, &value))
+        return 0;
+    return value;
+}
+
+/* Names the cgroup's file as it is called without the tests' root. */
+static void bound_set(char *bound, size_t size, const char *folder, const char *name)
+{
+    /* The end of a long path tells more than its start. */
+    size_t length = strlen(folder) + 1 + strlen(name);
+    size_t skip = length >= size ? length - size + 1 : 0;
+
+    snprintf(bound, size, "%s/%s", folder + skip, name);
+}
+
+/* Lowers *available_p to what the cgroup at root + folder has left. */
+static void level_apply(const struct cgroup_files *files, size_t root_length, const char *folder,
+                        struct memory_available *available_p)
+{
+    for (const char *const *name = files->limits; *name; name++) {
+        uint64_t limit, usage = 0;
+
+        if (!number_read(folder, *name, &limit))
+            continue;
+        number_read(folder, files->usage, &usage);
+        uint64_t inactive = inactive_read(folder, files->inactive);
+        uint64_t held = usage > inactive ? usage - inactive : 0;
+        uint64_t left = limit > held ? limit - held : 0;
+        if (limit < available_p->total) {
+            available_p->total = limit;
+            bound_set(available_p->total_bound, sizeof(available_p->total_bound),
+                      folder + root_length, *name);
+        }
+        if (left < available_p->free) {
+            available_p->free = left;
+            bound_set(available_p->bound, sizeof(available_p->bound), folder + root_length, *name);
+        }
+    }
+}
+
+/* Applies every level from mount + path up to the mount itself. */
+static int hierarchy_apply(const struct cgroup_files *files, const char *root, const char *mount,
+                           const char *path, struct memory_available *available_p)
+{
+    char folder[PATH_BYTES];
+
+    /* Outside of the namespace's own cgroup nothing can be seen but the top of the mount. */
+    if (strstr(path, "/.."))
+        path = "";
+    int length = snprintf(folder, sizeof(folder), "%s%s%s", root, mount, path);
+    if (length >= (int)sizeof(folder))
+        return -ENAMETOOLONG;
+    size_t top = strlen(root) + strlen(mount);
+
+    while (true) {
+        size_t end = strlen(folder);
+        while (end > top && folder[end - 1] == '/')
+            end--;
+        folder[end] = '\0';
+        level_apply(files, strlen(root), folder, available_p);
+        if (end <= top)
+            return 0;
+        *strrchr(folder, '/') = '\0';
+    }
+}
+
+/* Whether the comma-separated list of a v1 line names the memory controller. */
+static bool controllers_have_memory(const char *list, const char *end)
+{
+    static const char name[] = "memory";
+    const size_t length = sizeof(name) - 1;
+
+    while (list < end) {
+        const char *comma = memchr(list, ',', (size_t)(end - list));
+        const char *stop = comma ? comma : end;
+        if ((size_t)(stop - list) == length && !memcmp(list, name, length))
+            return true;
+        list = stop + 1;
+    }
+    return false;
+}
+
+/* Lines of /proc/self/cgroup: "0::/path" of v2, "4:memory:/path" of v1. */
+static int cgroups_apply(const char *root, struct memory_available *available_p)
+{
+    char path[PATH_BYTES], text[FILE_BYTES], *rest = text;
+
+    if (snprintf(path, sizeof(path), "%s/proc/self/cgroup", root) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    if (file_read(path, text, sizeof(text)))
+        return 0; /* a kernel without cgroups */
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        char *list = strchr(line, ':');
+        char *where = list ? strchr(list + 1, ':') : NULL;
+        int error = 0;
+
+        if (!where)
+            continue;
+        if (list + 1 == where) {
+            error = hierarchy_apply(&cgroup_v2, root, "/sys/fs/cgroup", where + 1, available_p);
+            if (!error)
+                error = hierarchy_apply(&cgroup_v2, root, "/sys/fs/cgroup/unified", where + 1,
+                                        available_p);
+        } else if (controllers_have_memory(list + 1, where)) {
+            error =
+                hierarchy_apply(&cgroup_v1, root, "/sys/fs/cgroup/memory", where + 1, available_p);
+        }
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+int memory_available_get(const char *root, struct memory_available *available_p)
+{
+    char path[PATH_BYTES], text[FILE_BYTES];
+    uint64_t total, left;
+    struct memory_available available = {.bound = "RAM", .total_bound = "RAM"};
+
+    if (!root)
+        root = "";
+    if (snprintf(path, sizeof(path), "%s/proc/meminfo", root) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    int error = file_read(path, text, sizeof(text));
+    if (error)
+        return error;
+    if (!text_find(text, "MemTotal:", &total))
+        return -ENODATA;
+    if (!text_find(text, "MemAvailable:", &left) && !text_find(text, "MemFree:", &left))
+        return -ENODATA;
+    available.total = total * 1024;
+    available.free = left * 1024;
+    error = cgroups_apply(root, &available);
+    if (error)
+        return error;
+    *available_p = available;
+    return 0;
+}
