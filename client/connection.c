@@ -192,6 +192,7 @@ static int hello_check(const struct connection *connection, const Pinserve__Mess
                        struct failure *failure)
 {
     const Pinserve__Hello *hello = message->hello;
+    const uint32_t oldest = PROTOCOL_MINOR_MIN, newest = PROTOCOL_MINOR_MAX;
 
     if (message->body_case == PINSERVE__MESSAGE__BODY_ERROR)
         return failure_set(failure, connection_code(message->error->code), "%s",
@@ -199,8 +200,7 @@ static int hello_check(const struct connection *connection, const Pinserve__Mess
     if (message->body_case != PINSERVE__MESSAGE__BODY_HELLO)
         return failure_set(failure, -EPROTO, "the daemon at %s did not begin with its Hello",
                            connection->path);
-    if (hello->major != PROTOCOL_MAJOR || hello->minor_min > PROTOCOL_MINOR_MAX ||
-        hello->minor_max < PROTOCOL_MINOR_MIN)
+    if (hello->major != PROTOCOL_MAJOR || hello->minor_min > newest || hello->minor_max < oldest)
         return failure_set(failure, -EPROTONOSUPPORT,
                            "the daemon at %s (%s) speaks protocol %u.%u to %u.%u, this library "
                            "%d.%d to %d.%d",
