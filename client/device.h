@@ -1,0 +1,67 @@
+/*
+ * GPUs as this process uses them: which one is meant, rings mapped into it, and
+ * work that waits for streams. device_cuda.c where CUDA's headers are, else
+ * device_none.c; the driver is loaded at run time.
+ */
+#ifndef PINSERVE_CLIENT_DEVICE_H
+#define PINSERVE_CLIENT_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/failure.h"
+
+#define DEVICE_NAME_MAX 128
+#define DEVICE_IPC_HANDLE_BYTES 64
+
+struct device;       /* a GPU with its primary context and a stream of the library's own */
+struct device_event; /* a place in a stream */
+
+/* Finds what `auto`, `host`, `cuda:N`, a UUID or the beginning of one means here: "host", or the
+ * UUID to ask the daemon for. A UUID that this process does not see is passed on as it is. -ENODEV
+ * lists what is there; -EINVAL: a beginning that fits several. */
+int device_resolve(const char *wanted, char name[DEVICE_NAME_MAX], struct failure *failure);
+
+/* Opens a GPU by UUID. -ENODEV: no driver, or no such GPU in this process; -EIO: CUDA refused. */
+int device_open(const char *uuid, struct device **device_p, struct failure *failure);
+/* Only when no ring is open and no function is pending. NULL is allowed. */
+void device_close(struct device *device);
+
+/* Whether a ring can be taken as a file descriptor. As an IPC handle it always can. */
+bool device_can_fd(const struct device *device);
+
+/* A mapped ring. */
+struct device_ring {
+    void *address;
+    size_t bytes;
+    bool from_fd;
+};
+
+/* Maps a ring: from fd, which stays the caller's, or when that is -1 from an IPC handle of
+ * DEVICE_IPC_HANDLE_BYTES. Read-only where the driver can. */
+int device_ring_open(struct device *device, int fd, const uint8_t *ipc_handle, size_t bytes,
+                     struct device_ring *ring_p, struct failure *failure);
+/* No stream may work on it any more. */
+void device_ring_close(struct device *device, struct device_ring *ring);
+
+/* Makes host memory fit for fast copies; false when the driver will not, which costs speed only. */
+bool device_register(struct device *device, const void *address, size_t bytes);
+void device_unregister(struct device *device, const void *address);
+
+/* Takes the place where stream is now; give it back with device_event_free. -EBUSY: stream is being
+ * captured; -EIO. */
+int device_event_record(struct device *device, void *stream, struct device_event **event_p,
+                        struct failure *failure);
+void device_event_free(struct device *device, struct device_event *event);
+
+/* Calls function on a thread of the driver's once all events have passed; may give the events back
+ * at once. Calls for one device come in the order asked for. In function no CUDA call is allowed,
+ * and so no function of this header. */
+int device_call_behind(struct device *device, struct device_event *const *events, size_t n,
+                       void (*function)(void *), void *argument, struct failure *failure);
+
+/* Waits until the GPU has nothing left to do for this process, or can do nothing any more. */
+void device_drain(struct device *device);
+
+#endif
