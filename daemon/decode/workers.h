@@ -23,9 +23,10 @@ struct work {
     const struct order *order;
     uint64_t epoch, step;
     uint32_t count;
-    uint8_t *slot; /* layout->slot_bytes of it */
+    uint8_t *slot;                   /* layout->slot_bytes of it */
     void (*done)(struct work *work); /* called once, on a worker's thread: post it on, no more */
     void *user;
+    uint32_t tag; /* the submitter's own */
 
     atomic_bool cancelled; /* may be set from outside: the rest of the samples is skipped */
 

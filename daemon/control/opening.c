@@ -1,0 +1,278 @@
+/*
+ * OpenJob: from what a client wrote to a job of the core and its task. Every
+ * value is checked here; what only the dataset can tell is checked when it is
+ * indexed.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/peer.h"
+#include "log.h"
+#include "proto/cleanup.h"
+
+_Static_assert((int)ORDER_SHUFFLE_NONE == (int)PINSERVE__SHUFFLE__SHUFFLE_NONE, "shuffles");
+_Static_assert((int)ORDER_LAST_PARTIAL == (int)PINSERVE__LAST__LAST_PARTIAL, "ends of epochs");
+_Static_assert((int)CROP_KIND_CENTER == (int)PINSERVE__CROP_KIND__CROP_CENTER, "crops");
+
+static void source_request_cleanup(struct source_request **request)
+{
+    source_request_free(*request);
+}
+
+static int request_synthetic(struct source_request *request, const Pinserve__Source *source,
+                             struct failure *failure)
+{
+    struct source_spec *spec = &request->spec;
+
+    if (source->n_shape == 0 || source->n_shape > sizeof spec->shape / sizeof spec->shape[0])
+        return failure_set(failure, -EINVAL, "%s: a shape of %zu dimensions; 1 to %zu are possible",
+                           request->name, source->n_shape,
+                           sizeof spec->shape / sizeof spec->shape[0]);
+    for (size_t i = 0; i < source->n_shape; i++)
+        spec->shape[i] = source->shape[i];
+    spec->n_dims = source->n_shape;
+    spec->samples = source->samples;
+    if (strcmp(source->dtype, "u8") == 0)
+        spec->dtype = SAMPLE_U8;
+    else if (strcmp(source->dtype, "f32") == 0)
+        spec->dtype = SAMPLE_F32;
+    else
+        return failure_set(failure, -EINVAL, "%s: dtype '%.16s' is unknown; there are u8, f32",
+                           request->name, source->dtype);
+    spec->kind = SOURCE_KIND_SYNTHETIC;
+    return 0;
+}
+
+/* Takes over the fds that DatasetFds brought. */
+static int request_files(struct peer *peer, struct source_request *request, enum source_kind kind,
+                         struct failure *failure)
+{
+    struct source_spec *spec = &request->spec;
+
+    spec->kind = kind;
+    if (peer->n_dataset == 0 || (kind == SOURCE_KIND_FOLDER && peer->n_dataset != 1))
+        return failure_set(failure, -EINVAL, "%s: it came with %zu file descriptors", request->name,
+                           peer->n_dataset);
+    spec->fds = request->fds = steal_ptr(peer->dataset_fds);
+    request->fd_names = steal_ptr(peer->dataset_names);
+    spec->fd_names = (const char *const *)request->fd_names;
+    spec->n_fds = peer->n_dataset;
+    peer->n_dataset = 0;
+    return 0;
+}
+
+static int request_from_wire(struct peer *peer, const Pinserve__Source *source,
+                             struct source_request **request_p, struct failure *failure)
+{
+    int r;
+
+    if (!source || strlen(source->name) > NAME_MAX_BYTES)
+        return failure_set(failure, -EINVAL, "the job names no source, or one too long");
+    cleanup(source_request_cleanup) struct source_request *request =
+        source_request_new(source->name, &peer->identity);
+    if (!request)
+        return failure_set(failure, -ENOMEM, "%s: no memory", source->name);
+    request->spec.index_bytes_max = peer->server->config->limits_index;
+    switch (source->kind) {
+    case PINSERVE__SOURCE_KIND__SOURCE_FOLDER:
+        r = request_files(peer, request, SOURCE_KIND_FOLDER, failure);
+        break;
+    case PINSERVE__SOURCE_KIND__SOURCE_TAR:
+        r = request_files(peer, request, SOURCE_KIND_TAR, failure);
+        break;
+    case PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC:
+        r = request_synthetic(request, source, failure);
+        break;
+    default:
+        r = failure_set(failure, -EINVAL, "%s: a source of kind %d is unknown", source->name,
+                        (int)source->kind);
+    }
+    if (r == 0)
+        *request_p = steal_ptr(request);
+    return r;
+}
+
+static int pipeline_from_wire(const Pinserve__Pipeline *wire, struct pipeline *pipeline,
+                              struct failure *failure)
+{
+    memset(pipeline, 0, sizeof *pipeline);
+    if (wire) {
+        if ((unsigned)wire->crop > CROP_KIND_CENTER)
+            return failure_set(failure, -EINVAL, "a crop of kind %d is unknown", (int)wire->crop);
+        *pipeline = (struct pipeline){
+            .crop = (enum crop_kind)wire->crop,
+            .size = wire->size,
+            .resize = wire->resize,
+            .area_min_ppm = wire->area_min_ppm,
+            .area_max_ppm = wire->area_max_ppm,
+            .ratio_min_ppm = wire->ratio_min_ppm,
+            .ratio_max_ppm = wire->ratio_max_ppm,
+            .flip_ppm = wire->flip_ppm,
+        };
+    }
+    return pipeline_check(pipeline, failure);
+}
+
+static int order_from_wire(const Pinserve__OpenJob *open, struct order *order,
+                           struct failure *failure)
+{
+    const Pinserve__Order *wire = open->order;
+
+    memset(order, 0, sizeof *order);
+    order->batch = open->batch;
+    order->world = 1;
+    if (open->batch == 0 || open->batch > BATCH_MAX)
+        return failure_set(failure, -EINVAL, "a batch of %u samples; 1 to %u are possible",
+                           open->batch, BATCH_MAX);
+    if (!wire)
+        return 0;
+    if ((unsigned)wire->shuffle > ORDER_SHUFFLE_NONE || (unsigned)wire->last > ORDER_LAST_PARTIAL)
+        return failure_set(failure, -EINVAL, "shuffle %d or last %d is unknown", (int)wire->shuffle,
+                           (int)wire->last);
+    order->shuffle = (enum order_shuffle)wire->shuffle;
+    order->last = (enum order_last)wire->last;
+    order->seed = wire->seed;
+    order->rank = wire->rank;
+    order->world = wire->world;
+    return 0;
+}
+
+static int start_from_wire(const Pinserve__OpenJob *open, struct core_job_spec *spec,
+                           struct failure *failure)
+{
+    const Pinserve__ResumeToken *token = open->token;
+
+    switch (open->start) {
+    case PINSERVE__START__START_CURSOR:
+        spec->start = (struct cursor){.epoch = open->epoch, .step = open->step};
+        return 0;
+    case PINSERVE__START__START_TOKEN:
+        break;
+    case PINSERVE__START__START_LIVE:
+        return failure_set(failure, -EOPNOTSUPP, "start=live is not served by this version");
+    default:
+        return failure_set(failure, -EINVAL, "start %d is unknown", (int)open->start);
+    }
+    if (!token)
+        return failure_set(failure, -EINVAL, "a start from a token, without one");
+    if (token->version != 1)
+        return failure_set(failure, -EINVAL, "resume token: version %u is not served, 1 is",
+                           token->version);
+    spec->has_token = true;
+    spec->token = (struct order_token){
+        .dataset = token->dataset,
+        .pipeline = token->pipeline,
+        .fingerprint = token->fingerprint,
+        .seed = token->seed,
+        .shuffle = (enum order_shuffle)token->shuffle,
+        .last = (enum order_last)token->last,
+        .global_batch = token->global_batch,
+        .epoch = token->epoch,
+        .position = token->position,
+    };
+    return 0;
+}
+
+/* Names and texts that live as long as the task. */
+static int task_name(struct task *task, const struct peer *peer, const Pinserve__OpenJob *open,
+                     const char *pipeline)
+{
+    task->name = strndup(open->name, 128);
+    task->source_name = strdup(open->source->name);
+    task->pipeline_name = strdup(pipeline);
+    strcpy(task->device_text, task->station->device->info.uuid);
+    task->pid = peer->pid;
+    task->uid = peer->identity.uid;
+    return task->name && task->source_name && task->pipeline_name ? 0 : -ENOMEM;
+}
+
+static void peer_send_job_opened(struct peer *peer, uint64_t id, uint64_t job)
+{
+    Pinserve__JobOpened opened = PINSERVE__JOB_OPENED__INIT;
+    Pinserve__Message message = PINSERVE__MESSAGE__INIT;
+
+    opened.job = job;
+    message.id = id;
+    message.body_case = PINSERVE__MESSAGE__BODY_JOB_OPENED;
+    message.job_opened = &opened;
+    peer_send(peer, &message, NULL, 0);
+}
+
+static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
+                         struct failure *failure)
+{
+    struct server *server = peer->server;
+    cleanup(source_request_cleanup) struct source_request *request = NULL;
+    struct core_job_spec spec = {0};
+    struct pipeline pipeline;
+    struct station *station;
+    char text[256];
+
+    int r = request_from_wire(peer, open->source, &request, failure);
+    if (r == 0)
+        r = pipeline_from_wire(open->pipeline, &pipeline, failure);
+    if (r == 0)
+        r = order_from_wire(open, &spec.order, failure);
+    if (r == 0)
+        r = start_from_wire(open, &spec, failure);
+    if (r == 0)
+        r = station_find(server, open->device, &station, failure);
+    if (r < 0)
+        return r;
+    if (open->bad != PINSERVE__BAD_SAMPLES__BAD_FAIL)
+        return failure_set(failure, -EOPNOTSUPP, "bad samples: only 'fail' is served");
+    if ((unsigned)open->delivery > DELIVERY_MAPPED)
+        return failure_set(failure, -EINVAL, "delivery %d is unknown", (int)open->delivery);
+    if (server->stopping)
+        return failure_set(failure, -ESHUTDOWN, "the daemon is ending");
+
+    spec.depth = open->depth;
+    spec.device = station->number;
+    spec.delivery = (enum delivery)open->delivery;
+    spec.dataset = open->source->name;
+    spec.pipeline = pipeline_text(&pipeline, text, sizeof text);
+    spec.client_fd = peer->client_fd;
+    spec.client_ipc = peer->client_ipc;
+    if (spec.depth == 0 || spec.depth > DEPTH_MAX)
+        return failure_set(failure, -EINVAL, "a depth of %u; 1 to %d are possible", spec.depth,
+                           DEPTH_MAX);
+    struct task *task = task_new(server, 0, spec.depth);
+    if (!task)
+        return failure_set(failure, -ENOMEM, "no memory for a job of depth %u", spec.depth);
+    task->peer = peer;
+    task->station = station;
+    task->pipeline = pipeline;
+    task->order = spec.order;
+    r = task_name(task, peer, open, text);
+    if (r < 0)
+        failure_set(failure, r, "no memory for a job");
+    if (r == 0)
+        r = core_job_open(server->core, peer->tenant, peer->id, &spec, server_now(server),
+                          &task->job, failure);
+    if (r < 0) {
+        task_free(task);
+        return r;
+    }
+    task->tenant = account_ref(&server->accounts, peer->tenant->key);
+    task->request = steal_ptr(request);
+    list_append(&server->tasks, &task->link);
+    log_info("job %" PRIu64 ": opened by pid %" PRIu64 ", uid %" PRIu64 ": %s, %s, batch %u on %s",
+             task->job, task->pid, task->uid, task->source_name, text, open->batch,
+             task->device_text);
+    peer_send_job_opened(peer, id, task->job);
+    return 0;
+}
+
+int peer_handle_open(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
+                     struct failure *reason)
+{
+    struct failure failure = {0};
+
+    (void)reason;
+    if (peer_open_job(peer, id, open, &failure) < 0)
+        peer_send_error(peer, id, &failure);
+    peer_drop_dataset(peer);
+    return 0;
+}
