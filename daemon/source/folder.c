@@ -1,1 +1,248 @@
-/* to be written */
+/*
+ * Reading samples of a folder. Every file is opened beneath the root's fd with
+ * the identity of the peer that named it: no path, no symbolic link and no
+ * capability of the daemon leads to what that peer could not open itself.
+ */
+#include "source/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "proto/cleanup.h"
+
+#define RENAME_RETRIES 16 /* a rename at the same time lets a lookup through ".." fail */
+
+static int open_beneath(int root, const char *path, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY),
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    long fd;
+    int tries = 0;
+
+    if (flags & O_PATH)
+        how.flags = (uint64_t)(flags | O_CLOEXEC);
+    do {
+        fd = syscall(SYS_openat2, root, *path ? path : ".", &how, sizeof how);
+    } while (fd < 0 && (errno == EINTR || (errno == EAGAIN && ++tries < RENAME_RETRIES)));
+    return fd < 0 ? -errno : (int)fd;
+}
+
+/* File systems of a single user refuse even root. */
+static const char *refusal_hint(const struct folder *folder)
+{
+    struct statfs fs;
+
+    if (fstatfs(folder->root, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC)
+        return "; it is on a FUSE file system, which may let in only the user who mounted it";
+    return "";
+}
+
+static int open_refused(const struct source *source, const struct folder *folder, const char *path,
+                        int error, struct failure *failure)
+{
+    const struct identity *identity = source_identity(source);
+    const char *shown = *path ? path : ".";
+
+    if (error == -EXDEV)
+        return failure_set(failure, error,
+                           "folder %s: %s is a symbolic link that leaves the folder; put what it "
+                           "leads to into the folder, or name a folder above both",
+                           source->name, shown);
+    if (error == -ENOSYS)
+        return failure_set(failure, error,
+                           "folder %s: this kernel has no openat2 (Linux 5.6), without which "
+                           "folders are not read",
+                           source->name);
+    if (error == -EACCES || error == -EPERM)
+        return failure_set(failure, error, "folder %s: %s: %s, as uid %u%s", source->name, shown,
+                           strerror(-error), identity ? identity->uid : geteuid(),
+                           refusal_hint(folder));
+    return failure_set(failure, error, "folder %s: %s: %s", source->name, shown, strerror(-error));
+}
+
+int folder_open(const struct source *source, const struct folder *folder, const char *path,
+                int flags, struct failure *failure)
+{
+    int fd = open_beneath(folder->root, path, flags);
+
+    return fd >= 0 ? fd : open_refused(source, folder, path, fd, failure);
+}
+
+struct dir_stamp dir_stamp_of(const struct stat *st)
+{
+    return (struct dir_stamp){
+        .dev = st->st_dev, .ino = st->st_ino, .mtime = st->st_mtim, .ctime = st->st_ctim};
+}
+
+static bool time_equal(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static bool dir_unchanged(const struct folder_dir *dir, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return false;
+    return dir->stamp.dev == st.st_dev && dir->stamp.ino == st.st_ino &&
+           time_equal(dir->stamp.mtime, st.st_mtim) && time_equal(dir->stamp.ctime, st.st_ctim);
+}
+
+/* The directory that holds a sample: the last whose first sample is not after it. Directories
+ * without samples share their first sample with the next, so they are never the last. */
+static const struct folder_dir *dir_find(const struct folder *folder, uint64_t index)
+{
+    const struct folder_dir *dirs = folder_dirs(folder);
+    size_t low = 0;
+    size_t high = folder->dirs.n;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (dirs[middle].first_sample <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &dirs[low];
+}
+
+static const char *folder_sample_name(const struct source *source, uint64_t index, char *text,
+                                      size_t size)
+{
+    const struct folder *folder = source->index;
+    const struct folder_dir *dir = dir_find(folder, index);
+    const uint32_t *files = folder->files.items;
+    uint32_t name = files[dir->first_file + (index - dir->first_sample)];
+
+    snprintf(text, size, "%s/%s", folder_text(folder, dir->path),
+             folder_text(folder, dir->names + name));
+    return text;
+}
+
+static int read_open(const struct source *source, int fd, const char *path, struct sample *sample,
+                     struct failure *failure)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return failure_set(failure, -errno, "folder %s: %s: %s", source->name, path,
+                           strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return failure_set(failure, -EINVAL, "folder %s: %s is no longer a regular file",
+                           source->name, path);
+    if (st.st_size == 0)
+        return failure_set(failure, -EBADMSG, "folder %s: %s is empty", source->name, path);
+    if ((uint64_t)st.st_size > SAMPLE_BYTES_MAX)
+        return failure_set(failure, -EFBIG,
+                           "folder %s: %s has %jd bytes, over the limit of 256 MiB", source->name,
+                           path, (intmax_t)st.st_size);
+    size_t size = (size_t)st.st_size;
+    int r = sample_reserve(sample, size, path, failure);
+    if (r < 0)
+        return r;
+    r = source_read_exactly(fd, sample->buffer, size, 0);
+    if (r == -ENODATA)
+        return failure_set(failure, -EBADMSG, "folder %s: %s was cut off while it was read",
+                           source->name, path);
+    if (r < 0)
+        return failure_set(failure, r, "folder %s: %s: %s", source->name, path, strerror(-r));
+    sample->bytes = sample->buffer;
+    sample->size = size;
+    return 0;
+}
+
+static int folder_read(struct source *source, uint64_t index, struct sample *sample,
+                       struct failure *failure)
+{
+    const struct folder *folder = source->index;
+    char path[PATH_MAX];
+
+    int r = identity_assume(source_identity(source), failure);
+    if (r < 0)
+        return r;
+    folder_sample_name(source, index, path, sizeof path);
+    cleanup_fd int fd = folder_open(source, folder, path, O_RDONLY, failure);
+    if (fd < 0)
+        return fd;
+    sample->label = dir_find(folder, index)->label;
+    return read_open(source, fd, path, sample, failure);
+}
+
+static bool dirs_unchanged(const struct folder *folder, int root)
+{
+    const struct folder_dir *dirs = folder_dirs(folder);
+
+    for (size_t i = 0; i < folder->dirs.n; i++) {
+        cleanup_fd int fd = open_beneath(root, folder_text(folder, dirs[i].path), O_PATH);
+        if (fd < 0 || !dir_unchanged(&dirs[i], fd))
+            return false;
+    }
+    return true;
+}
+
+static bool folder_matches(const struct source *source, const struct source_spec *spec)
+{
+    if (spec->n_fds != 1 || identity_assume(spec->identity, NULL) < 0)
+        return false;
+    bool unchanged = dirs_unchanged(source->index, spec->fds[0]);
+    return identity_assume(NULL, NULL) == 0 && unchanged;
+}
+
+static void folder_free(struct source *source)
+{
+    struct folder *folder = source->index;
+
+    close_fd(&folder->root);
+    array_deinit(&folder->text);
+    array_deinit(&folder->dirs);
+    array_deinit(&folder->files);
+    free(folder);
+}
+
+static int folder_index(struct source *source, const struct source_spec *spec,
+                        struct source_progress *progress, struct failure *failure)
+{
+    struct stat st;
+
+    if (spec->n_fds != 1)
+        return failure_set(failure, -EINVAL, "folder %s: one directory is wanted, %zu fds came",
+                           source->name, spec->n_fds);
+    if (fstat(spec->fds[0], &st) < 0)
+        return failure_set(failure, -errno, "folder %s: %s", source->name, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return failure_set(failure, -ENOTDIR, "folder %s is not a directory", source->name);
+    struct folder *folder = calloc(1, sizeof *folder);
+    if (!folder)
+        return failure_set(failure, -ENOMEM, "folder %s: no memory", source->name);
+    source->index = folder;
+    folder->arena = (struct arena){.name = source->name, .max = spec->index_bytes_max};
+    folder->root = fcntl(spec->fds[0], F_DUPFD_CLOEXEC, 0);
+    if (folder->root < 0)
+        return failure_set(failure, -errno, "folder %s: cannot keep its fd: %s", source->name,
+                           strerror(errno));
+
+    int r = identity_assume(source_identity(source), failure);
+    if (r == 0)
+        r = folder_walk(source, folder, progress, failure);
+    int restored = identity_assume(NULL, r < 0 ? NULL : failure);
+    return r < 0 ? r : restored;
+}
+
+const struct source_ops source_folder_ops = {
+    .name = "folder",
+    .index = folder_index,
+    .read = folder_read,
+    .matches = folder_matches,
+    .sample_name = folder_sample_name,
+    .free = folder_free,
+};

@@ -17,6 +17,10 @@
 static const struct source_ops *ops_of(enum source_kind kind)
 {
     switch (kind) {
+    case SOURCE_KIND_FOLDER:
+        return &source_folder_ops;
+    case SOURCE_KIND_TAR:
+        return &source_tar_ops;
     case SOURCE_KIND_SYNTHETIC:
         return &source_synthetic_ops;
     default:

@@ -24,7 +24,7 @@ struct source_spec {
     int *fds; /* folder: the directory; tar: the shards. source_new dups what it keeps */
     const char *const *fd_names;
     size_t n_fds;
-    uint64_t index_bytes_max; /* limits.index */
+    uint64_t index_bytes_max; /* limits.index; 0: not bounded */
     uint32_t shape[7];        /* synthetic */
     size_t n_dims;
     enum sample_dtype dtype;

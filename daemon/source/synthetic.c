@@ -17,6 +17,7 @@
 #include "proto/cleanup.h"
 
 #define BLOCK_WORDS 64u
+#define STEP UINT32_C(0x9e3779b9) /* from word to word before mixing; odd */
 #define LABELS 1000
 #define SYNTHETIC_BYTES_MAX (UINT64_C(1) << 32) /* of one sample */
 #define DIMS (sizeof((struct source_spec *)0)->shape / sizeof(uint32_t))
@@ -42,39 +43,38 @@ static struct key key_of(uint64_t sample)
     return (struct key){.start = (uint32_t)x, .flip = (uint32_t)(x >> 32)};
 }
 
-/* The second half of the key comes in between: samples are no shifted copies of one sequence. */
-static inline uint32_t word_mix(struct key key, uint32_t place)
+/* Shifts and additions only: a 32-bit product takes six instructions without SSE4. The second half
+ * of the key comes in between: samples are no shifted copies of one sequence. */
+static inline uint32_t word_mix(uint32_t x, uint32_t flip)
 {
-    uint32_t x = key.start + place * UINT32_C(0x9e3779b9);
-
-    x ^= x >> 16;
-    x *= UINT32_C(0x21f0aaad);
-    x ^= key.flip;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    x += flip;
     x ^= x >> 15;
-    x *= UINT32_C(0x735a2d97);
-    return x ^ x >> 15;
+    x += x << 9;
+    return x ^ x >> 14;
 }
 
-static void block_u8(struct key key, uint32_t place, uint32_t *restrict out)
+static void block_u8(struct key key, uint32_t *restrict out)
 {
-    for (uint32_t i = 0; i < BLOCK_WORDS; i++)
-        out[i] = htole32(word_mix(key, place + i));
+    for (uint32_t i = 0; i < BLOCK_WORDS; i++, key.start += STEP)
+        out[i] = htole32(word_mix(key.start, key.flip));
 }
 
 /* Multiples of 2^-24 in [0, 1): exact in a float. */
-static void block_f32(struct key key, uint32_t place, float *restrict out)
+static void block_f32(struct key key, float *restrict out)
 {
-    for (uint32_t i = 0; i < BLOCK_WORDS; i++)
-        out[i] = (float)(int32_t)(word_mix(key, place + i) >> 8) * 0x1p-24f;
+    for (uint32_t i = 0; i < BLOCK_WORDS; i++, key.start += STEP)
+        out[i] = (float)(int32_t)(word_mix(key.start, key.flip) >> 8) * 0x1p-24f;
 }
 
-static void block_fill(const struct synthetic *synthetic, struct key key, uint32_t place,
-                       void *restrict block)
+static void block_fill(const struct synthetic *synthetic, struct key key, void *restrict block)
 {
     if (synthetic->dtype == SAMPLE_F32)
-        block_f32(key, place, block);
+        block_f32(key, block);
     else
-        block_u8(key, place, block);
+        block_u8(key, block);
 }
 
 static int synthetic_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
@@ -88,9 +88,9 @@ static int synthetic_fill(struct source *source, uint64_t index, void *out, int6
     _Alignas(64) uint32_t block[BLOCK_WORDS];
 
     (void)failure;
-    for (uint32_t place = 0; left > 0; place += BLOCK_WORDS) {
+    for (; left > 0; key.start += BLOCK_WORDS * STEP) {
         size_t size = left < sizeof block ? (size_t)left : sizeof block;
-        block_fill(synthetic, key, place, block);
+        block_fill(synthetic, key, block);
         memcpy(to, block, size);
         to += size;
         left -= size;

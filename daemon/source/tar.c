@@ -1,1 +1,202 @@
-/* to be written */
+/*
+ * Reading samples of tar shards: the place of each image is in the index, so a
+ * read is one pread from the shard's own fd.
+ */
+#include "source/tar.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "proto/cleanup.h"
+
+static const struct tar_shard *shard_find(const struct tar *tar, uint64_t index)
+{
+    size_t low = 0;
+    size_t high = tar->n_shards;
+
+    /* Shards without samples share their first sample with the next: the last is the one. */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (tar->shards[middle].first_sample <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &tar->shards[low];
+}
+
+static const char *tar_sample_name(const struct source *source, uint64_t index, char *text,
+                                   size_t size)
+{
+    const struct tar *tar = source->index;
+    const struct tar_member *member = &tar_members(tar)[index];
+
+    snprintf(text, size, "%s: %s at %" PRIu64, shard_find(tar, index)->name,
+             tar_text(tar, member->name), member->offset);
+    return text;
+}
+
+static int tar_read(struct source *source, uint64_t index, struct sample *sample,
+                    struct failure *failure)
+{
+    const struct tar *tar = source->index;
+    const struct tar_shard *shard = shard_find(tar, index);
+    const struct tar_member *member = &tar_members(tar)[index];
+    const char *name = tar_text(tar, member->name);
+
+    if (member->size == 0)
+        return failure_set(failure, -EBADMSG, "%s: %s at %" PRIu64 " is empty", shard->name, name,
+                           member->offset);
+    int r = sample_reserve(sample, member->size, name, failure);
+    if (r < 0)
+        return r;
+    r = source_read_exactly(shard->fd, sample->buffer, member->size, member->offset);
+    if (r == -ENODATA)
+        return failure_set(failure, -EBADMSG,
+                           "%s: %s at %" PRIu64 ": the shard ends before its %" PRIu32
+                           " bytes do; it was cut off since it was indexed",
+                           shard->name, name, member->offset, member->size);
+    if (r < 0)
+        return failure_set(failure, r, "%s: %s at %" PRIu64 ": %s", shard->name, name,
+                           member->offset, strerror(-r));
+    sample->bytes = sample->buffer;
+    sample->size = member->size;
+    sample->label = member->label;
+    return 0;
+}
+
+static bool time_equal(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static bool shard_unchanged(const struct tar_shard *shard, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return false;
+    return shard->st.st_dev == st.st_dev && shard->st.st_ino == st.st_ino &&
+           shard->st.st_size == st.st_size && time_equal(shard->st.st_mtim, st.st_mtim) &&
+           time_equal(shard->st.st_ctim, st.st_ctim);
+}
+
+static bool tar_matches(const struct source *source, const struct source_spec *spec)
+{
+    const struct tar *tar = source->index;
+
+    if (tar->n_shards != spec->n_fds)
+        return false;
+    for (size_t i = 0; i < tar->n_shards; i++) {
+        if (strcmp(tar->shards[i].name, spec->fd_names[i]) != 0 ||
+            !shard_unchanged(&tar->shards[i], spec->fds[i]))
+            return false;
+    }
+    return true;
+}
+
+static void tar_free(struct source *source)
+{
+    struct tar *tar = source->index;
+
+    for (size_t i = 0; i < tar->n_shards; i++) {
+        close_fd(&tar->shards[i].fd);
+        free(tar->shards[i].name);
+    }
+    free(tar->shards);
+    array_deinit(&tar->text);
+    array_deinit(&tar->members);
+    free(tar);
+}
+
+/* Takes a shard that can be read at any offset without waiting for anyone. */
+static int shard_take(struct tar_shard *shard, int fd, const char *name, struct failure *failure)
+{
+    shard->fd = -1;
+    shard->name = strdup(name);
+    if (!shard->name)
+        return failure_set(failure, -ENOMEM, "shard %s: no memory", name);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fstat(fd, &shard->st) < 0)
+        return failure_set(failure, -errno, "shard %s: %s", name, strerror(errno));
+    if (!S_ISREG(shard->st.st_mode))
+        return failure_set(failure, -EINVAL,
+                           "shard %s is not a regular file; shards are read at any offset", name);
+    if ((flags & O_ACCMODE) == O_WRONLY || (flags & (O_PATH | O_DIRECT)))
+        return failure_set(failure, -EINVAL,
+                           "shard %s: its fd is not open for plain reading (O_RDONLY)", name);
+    shard->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (shard->fd < 0)
+        return failure_set(failure, -errno, "shard %s: cannot keep its fd: %s", name,
+                           strerror(errno));
+    return 0;
+}
+
+/* Of what the samples are named, how long they are and what they show; not of where they lie. */
+static int tar_fingerprint(struct source *source, const struct tar *tar, struct failure *failure)
+{
+    const struct tar_member *members = tar_members(tar);
+    XXH64_state_t *state = XXH64_createState();
+
+    if (!state)
+        return failure_set(failure, -ENOMEM, "source %s: no memory", source->name);
+    XXH64_reset(state, 0);
+    for (uint64_t i = 0; i < source->samples; i++) {
+        const char *name = tar_text(tar, members[i].name);
+        int64_t numbers[2] = {members[i].size, members[i].label};
+        XXH64_update(state, name, strlen(name) + 1);
+        XXH64_update(state, numbers, sizeof numbers);
+    }
+    source->fingerprint = XXH64_digest(state);
+    XXH64_freeState(state);
+    return 0;
+}
+
+static int tar_index(struct source *source, const struct source_spec *spec,
+                     struct source_progress *progress, struct failure *failure)
+{
+    struct tar *tar = calloc(1, sizeof *tar);
+    int r = 0;
+
+    if (!tar)
+        return failure_set(failure, -ENOMEM, "source %s: no memory", source->name);
+    source->index = tar;
+    tar->arena = (struct arena){.name = source->name, .max = spec->index_bytes_max};
+    if (spec->n_fds == 0)
+        return failure_set(failure, -EINVAL, "source %s: no shard came with it", source->name);
+    tar->shards = calloc(spec->n_fds, sizeof *tar->shards);
+    if (!tar->shards)
+        return failure_set(failure, -ENOMEM, "source %s: no memory", source->name);
+    for (size_t i = 0; r == 0 && i < spec->n_fds; i++) {
+        tar->n_shards = i + 1;
+        r = shard_take(&tar->shards[i], spec->fds[i], spec->fd_names[i], failure);
+        if (r == 0)
+            r = tar_shard_index(source, tar, i, progress, failure);
+    }
+    if (r < 0)
+        return r;
+    source->samples = tar->members.n;
+    if (source->samples == 0)
+        return failure_set(
+            failure, -ENOENT,
+            "source %s: there is no sample in its %zu shards, only %ju other members", source->name,
+            tar->n_shards, (uintmax_t)source->skipped);
+    array_trim(&tar->text, 1);
+    array_trim(&tar->members, sizeof(struct tar_member));
+    return tar_fingerprint(source, tar, failure);
+}
+
+const struct source_ops source_tar_ops = {
+    .name = "tar",
+    .index = tar_index,
+    .read = tar_read,
+    .matches = tar_matches,
+    .sample_name = tar_sample_name,
+    .free = tar_free,
+};
