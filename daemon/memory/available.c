@@ -48,6 +48,7 @@ static int file_read(const char *path, char *text, size_t size)
     cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t length = 0;
 
+    text[0] = '\0';
     if (fd < 0)
         return -errno;
     while (length < size - 1) {
