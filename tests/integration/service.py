@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """The daemon as a service: readiness, watchdog, activation, its socket, its start and its refusals.
 
 service.py PINSERVED PINCTL [unittest arguments]
