@@ -89,8 +89,9 @@ struct task {
     struct source_request *request; /* until indexed */
     struct index_run *indexing;     /* while a thread indexes */
     struct reservation *reservation;
-    uint64_t *memory; /* of its slots, NULL: none */
-    struct work *works;
+    uint64_t *memory;      /* of its slots, NULL: none */
+    struct work *works;    /* of each slot, and */
+    uint32_t *generations; /* the slot's when it was handed to the workers */
     struct copy *copies;
     bool ring_pending; /* its ring was asked for, and the device's answer is due */
     int ring_fd;       /* between ring_made and JobReady; -1 */

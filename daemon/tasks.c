@@ -82,9 +82,11 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth)
     task->ring_fd = -1;
     task->memory = calloc(depth, sizeof *task->memory);
     task->works = calloc(depth, sizeof *task->works);
+    task->generations = calloc(depth, sizeof *task->generations);
     task->copies = calloc(depth, sizeof *task->copies);
     task->told_regions = calloc(depth, sizeof *task->told_regions);
-    if (!task->memory || !task->works || !task->copies || !task->told_regions) {
+    if (!task->memory || !task->works || !task->generations || !task->copies ||
+        !task->told_regions) {
         task_free(task);
         return NULL;
     }
@@ -109,6 +111,7 @@ void task_free(struct task *task)
     free(task->pipeline_name);
     free(task->memory);
     free(task->works);
+    free(task->generations);
     free(task->copies);
     free(task->told_regions);
     free(task);
@@ -337,7 +340,7 @@ void task_decode(struct task *task, const struct core_action *action)
     work->slot = address;
     work->done = task_on_work_done;
     work->user = task;
-    work->tag = action->generation;
+    task->generations[action->slot] = action->generation;
     workers_submit(task->station->crew->workers, work);
 }
 
@@ -356,7 +359,8 @@ void tasks_collect(uv_async_t *async)
         if (!work)
             break;
         struct task *task = work->user;
-        core_decoded(server->core, task->job, (uint32_t)(work - task->works), work->tag,
+        uint32_t slot = (uint32_t)(work - task->works);
+        core_decoded(server->core, task->job, slot, task->generations[slot],
                      work->failure.code < 0 ? &work->failure : NULL, work->read_ns, work->decode_ns,
                      server_now(server));
         server_act(server);
@@ -368,12 +372,13 @@ static void tasks_on_stuck(struct work *work, const char *name, void *user)
 {
     struct server *server = user;
     struct task *task = work->user;
+    uint32_t slot = (uint32_t)(work - task->works);
     struct failure failure;
 
     failure_set(&failure, -ETIMEDOUT, "%s: a read has hung for %" PRIu64 " s", name,
                 server->config->io_stuck / UINT64_C(1000000000));
     log_error("job %" PRIu64 ": %s", task->job, failure.text);
-    core_stuck(server->core, task->job, (uint32_t)(work - task->works), work->tag, &failure,
+    core_stuck(server->core, task->job, slot, task->generations[slot], &failure,
                server_now(server));
 }
 
