@@ -48,16 +48,17 @@ struct charge {
 void accounts_init(struct accounts *accounts, const struct account_limits *node,
                    const struct account_limits *tenant);
 
-/* Every account must be at zero: returns the number of those that are not. */
+/* Every account must be at zero and no tenant's referred to: returns the number of those that are
+ * not, which are left as they are. */
 unsigned accounts_deinit(struct accounts *accounts);
 
-/* The tenant's account, made when it is new; NULL without memory. An account goes when its last
- * reference does; a charge holds one. */
+/* The tenant's account, made when it is new; NULL without memory or when key does not fit an
+ * account. An account goes when its last reference does; a charge holds one. */
 struct account *account_ref(struct accounts *accounts, const char *key);
 void account_unref(struct account *account);
 
-/* Charges amount to the account and its parents. -EDQUOT names the tenant, the kind, the limit, what
- * is in use and what was asked; nothing is charged then. */
+/* Charges amount to the account and its parents; charge must hold nothing yet. -EDQUOT names the
+ * tenant, the kind, the limit, what is in use and what was asked; nothing is charged then. */
 int charge_acquire(struct charge *charge, struct account *account, enum account_kind kind,
                    uint64_t amount, struct failure *failure);
 

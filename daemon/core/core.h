@@ -53,15 +53,18 @@ enum job_state {
 };
 
 enum core_action_type {
-    CORE_INDEX,         /* job: answer core_job_indexed or core_job_refused */
-    CORE_INDEX_CANCEL,  /* job: closed while it was indexed; core_job_refused must still come */
-    CORE_RESERVE,       /* job, device, count slots of bytes each: answer core_job_reserved or
-                           core_job_refused */
-    CORE_RING_MAKE,     /* job, device, ring, delivery (a rung: fd or ipc), bytes: answer
-                           core_ring_made or core_ring_failed */
-    CORE_RING_FREE,     /* job, device, ring: no client can read it any more */
-    CORE_JOB_READY,     /* job, ring, delivery, why: tell the client; ring 0 with delivery host */
-    CORE_RING_REPLACED, /* job, ring, delivery, why: tell the client */
+    CORE_INDEX,        /* job: answer core_job_indexed or core_job_refused */
+    CORE_INDEX_CANCEL, /* job: closed while it was indexed; core_job_refused must still come */
+    CORE_RESERVE,      /* job, device, count slots of bytes each: answer core_job_reserved or
+                          core_job_refused */
+    CORE_RING_MAKE,    /* job, device, ring, delivery (a rung: fd or ipc), bytes: answer
+                          core_ring_made or core_ring_failed */
+    CORE_RING_FREE,    /* job, device, ring: no client can read it any more. Not said of a ring that
+                          was lost with its device's process: there is nothing to free */
+    CORE_JOB_READY,    /* job, ring, delivery, why, bytes of the ring: tell the client, once; ring 0
+                          with delivery host */
+    CORE_RING_REPLACED, /* job, ring, delivery, why, bytes: tell the client. Also when it could not
+                           open the ring before it, and this one is of the next rung */
     CORE_DECODE,        /* feed, slot, generation, memory, epoch, step, count: answer
                            core_decoded exactly once, or late */
     CORE_DECODE_CANCEL, /* feed, slot, generation: its result is not wanted; core_decoded must
@@ -94,15 +97,15 @@ struct core_action {
 };
 
 struct core_job_spec {
-    struct order order;      /* samples still 0: comes with core_job_indexed */
-    uint32_t depth;          /* 1 .. DEPTH_MAX */
-    uint32_t device;         /* as core_device_add gave it */
-    enum delivery delivery;  /* auto, fd, ipc, host; others are refused in words */
-    struct cursor start;     /* unless has_token */
+    struct order order;     /* samples still 0: comes with core_job_indexed */
+    uint32_t depth;         /* 1 .. DEPTH_MAX */
+    uint32_t device;        /* as core_device_add gave it */
+    enum delivery delivery; /* auto, fd, ipc, host; others are refused in words */
+    struct cursor start;    /* unless has_token */
     bool has_token;
-    struct order_token token; /* its strings are copied */
-    const char *dataset;      /* as the user wrote it; copied */
-    const char *pipeline;     /* canonical text of what decides a sample's bytes; copied */
+    struct order_token token;   /* its strings are copied */
+    const char *dataset;        /* as the user wrote it; copied */
+    const char *pipeline;       /* canonical text of what decides a sample's bytes; copied */
     bool client_fd, client_ipc; /* rungs that the client can take */
 };
 
@@ -113,16 +116,16 @@ struct core_dataset {
 };
 
 struct core_device_spec {
-    bool has_ring;   /* false: host */
-    bool allow_ipc;  /* device.ipc */
-    uint32_t numa;   /* workers' index: devices with the same one share workers */
+    bool has_ring;  /* false: host */
+    bool allow_ipc; /* device.ipc */
+    uint32_t numa;  /* workers' index: devices with the same one share workers */
 };
 
 /* Sums of nanoseconds; means are taken by the reader. */
 struct core_stages {
     uint64_t samples, batches;
-    uint64_t read_ns, decode_ns;                 /* a sample */
-    uint64_t slot_wait_ns, copy_ns, hold_ns;     /* a batch */
+    uint64_t read_ns, decode_ns;             /* a sample */
+    uint64_t slot_wait_ns, copy_ns, hold_ns; /* a batch */
 };
 
 /* What pinctl shows of a job. */
@@ -132,8 +135,8 @@ struct core_job_info {
     const char *state_text; /* "opening", "running", ... ; static */
     enum delivery delivery; /* in force; auto while opening */
     const char *why;
-    struct cursor next;     /* to be handed off */
-    struct cursor start;    /* where it began */
+    struct cursor next;  /* to be handed off */
+    struct cursor start; /* where it began */
     struct order order;
     const char *dataset, *pipeline;
     uint64_t fingerprint;
@@ -161,8 +164,8 @@ bool core_next_action(struct core *core, struct core_action *action_p);
 
 /* -- jobs: events from control ------------------------------------------------------------- */
 
-/* Registers a job of tenant, on behalf of peer (any number). -EINVAL, -EDQUOT, -EOPNOTSUPP in words;
- * on success the job is OPENING and CORE_INDEX follows. */
+/* Registers a job of tenant, on behalf of peer (any number). -EINVAL, -EDQUOT, -EOPNOTSUPP in
+ * words; on success the job is OPENING and CORE_INDEX follows. */
 int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
                   const struct core_job_spec *spec, uint64_t now, uint64_t *job_p,
                   struct failure *failure);
@@ -170,20 +173,22 @@ int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
 /* The client closes it: -EPROTO when there is no such job of this peer, or when it is closed. */
 int core_job_close(struct core *core, uint64_t peer, uint64_t job, uint64_t now);
 
-/* The client could, or could not, open the ring that was offered. -EPROTO: no such ring on offer. */
+/* The client could, or could not, open the ring that was offered. -EPROTO: no such ring on offer.
+ */
 int core_ring_opened(struct core *core, uint64_t peer, uint64_t job, uint32_t ring, bool ok,
                      const char *error, uint64_t now);
 
-/* The client has no mapping of the ring any more. -EPROTO: no such ring, it is closed already, or
- * leases in it are still held. */
+/* The client has no mapping of the ring any more, or will not open the one that was offered. A job
+ * whose ring in use is closed is handed nothing any more; it waits to be closed. -EPROTO: no such
+ * ring, it is closed already, or leases in it are still held. */
 int core_ring_closed(struct core *core, uint64_t peer, uint64_t job, uint32_t ring, uint64_t now);
 
 /* The client gives a lease back. -EPROTO: no such lease, or another generation. */
 int core_release(struct core *core, uint64_t peer, uint64_t job, uint32_t lease,
                  uint32_t generation, uint64_t now);
 
-/* The peer's socket is closed: no message to it any more, its jobs close, but what it leases or maps
- * stays until the process is gone. */
+/* The peer's socket is closed: no message to it any more, its jobs close, but what it leases or
+ * maps stays until the process is gone. */
 void core_peer_gone(struct core *core, uint64_t peer, uint64_t now);
 
 /* The peer's process is gone (after core_peer_gone): its leases and mappings are, too. */
@@ -197,8 +202,7 @@ void core_job_indexed(struct core *core, uint64_t job, const struct core_dataset
  * CORE_SLOT_FREE, which also comes when the job was closed meanwhile. */
 void core_job_reserved(struct core *core, uint64_t job, const uint64_t *memory, uint64_t now);
 /* Indexing or reserving failed (or was cancelled). */
-void core_job_refused(struct core *core, uint64_t job, const struct failure *failure,
-                      uint64_t now);
+void core_job_refused(struct core *core, uint64_t job, const struct failure *failure, uint64_t now);
 void core_ring_made(struct core *core, uint64_t job, uint32_t ring, uint64_t now);
 /* try_next: the next rung may work (auto takes it); false: the job fails. */
 void core_ring_failed(struct core *core, uint64_t job, uint32_t ring, bool try_next,

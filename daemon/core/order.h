@@ -49,8 +49,8 @@ struct order_token {
     uint64_t epoch, position;
 };
 
-/* Checks the order. -EINVAL names what is wrong: no samples; batch 0; world 0; rank not below world;
- * partial with world > 1; drop with batch * world > samples (citing both figures). */
+/* Checks the order. -EINVAL names what is wrong: no samples; batch 0; world 0; rank not below
+ * world; partial with world > 1; drop with batch * world > samples (citing both figures). */
 int order_check(const struct order *order, struct failure *failure);
 
 /* Steps of an epoch, the same for every rank. */

@@ -1,0 +1,343 @@
+/*
+ * Batches in the leases of a job: asked for, copied, handed off in step order,
+ * released. A lease is free for another batch only when nothing writes to its
+ * ring slot any more and the client does not read it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core_private.h"
+
+int batches_init(struct job *job)
+{
+    job->leases = calloc(job->depth, sizeof *job->leases);
+    job->pending = calloc(job->depth, sizeof *job->pending);
+    if (!job->leases || !job->pending)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < job->depth; i++) {
+        job->leases[i].generation = 1;
+        job->leases[i].slot = NONE;
+    }
+    job->free = job->depth;
+    return 0;
+}
+
+void batches_begin(struct job *job, uint64_t now)
+{
+    for (uint32_t i = 0; i < job->depth; i++)
+        job->leases[i].since = now;
+}
+
+static uint32_t pending_at(const struct job *job, uint32_t place)
+{
+    return job->pending[(job->pending_head + place) % job->depth];
+}
+
+static void lease_free(struct job *job, struct lease *lease, uint64_t now)
+{
+    *lease = (struct lease){.generation = lease->generation + 1, .slot = NONE, .since = now};
+    job->free++;
+}
+
+static void stage_add(struct job *job, size_t offset, uint64_t since, uint64_t now)
+{
+    *(uint64_t *)((char *)&job->stages + offset) += now - since;
+    *(uint64_t *)((char *)&job->core->stages + offset) += now - since;
+}
+
+#define STAGE_ADD(job, stage, since, now)                                                          \
+    stage_add(job, offsetof(struct core_stages, stage), since, now)
+
+/* -- asking for a batch -------------------------------------------------------------------- */
+
+bool batch_wanted(const struct job *job)
+{
+    if (!job->announced || !job_live(job) || job->feed.free == 0)
+        return false;
+    /* A failed job still makes again what was lost before the step at which it fails. */
+    return job->unfilled > 0 || (job->state != JOB_FAILED && job->free > 0);
+}
+
+uint32_t batches_filled(const struct job *job)
+{
+    return job->depth - job->free - job->unfilled;
+}
+
+/* A free lease for the batch that was never asked for yet. */
+static void lease_append(struct job *job)
+{
+    struct cursor *ahead = &job->feed.ahead;
+    uint32_t i = 0;
+
+    while (job->leases[i].state != LEASE_FREE)
+        i++;
+    job->leases[i].state = LEASE_FILLING;
+    job->leases[i].at = *ahead;
+    job->leases[i].count = order_count(&job->order, ahead->step);
+    job->pending[(job->pending_head + job->pending_count++) % job->depth] = i;
+    job->free--;
+    job->unfilled++;
+    if (++ahead->step == job->steps)
+        *ahead = (struct cursor){.epoch = ahead->epoch + 1};
+}
+
+void batch_start(struct job *job, uint64_t now)
+{
+    uint32_t place = 0;
+    struct lease *lease;
+    struct core_action *action;
+
+    if (job->unfilled == 0)
+        lease_append(job);
+    for (;; place++) {
+        lease = &job->leases[pending_at(job, place)];
+        if (lease->state == LEASE_FILLING && lease->slot == NONE)
+            break;
+    }
+    lease->slot = feed_take(&job->feed, pending_at(job, place));
+    job->unfilled--;
+    job_node(job)->busy++;
+    STAGE_ADD(job, slot_wait_ns, lease->since, now);
+    action = job_emit(job, CORE_DECODE);
+    action->slot = lease->slot;
+    action->generation = job->feed.slots[lease->slot].generation;
+    action->memory = job->feed.slots[lease->slot].memory;
+    action->epoch = lease->at.epoch;
+    action->step = lease->at.step;
+    action->count = lease->count;
+}
+
+/* -- copying ------------------------------------------------------------------------------- */
+
+void batches_copy(struct job *job, uint64_t now)
+{
+    if (job_in_place(job) || !ring_usable(job))
+        return;
+    for (uint32_t place = 0; place < job->pending_count; place++) {
+        uint32_t index = pending_at(job, place);
+        struct lease *lease = &job->leases[index];
+        struct core_action *action;
+
+        if (lease->slot == NONE || job->feed.slots[lease->slot].state != SLOT_DECODED)
+            continue;
+        job->feed.slots[lease->slot].state = SLOT_COPYING;
+        lease->ring = job->ring->id;
+        lease->since = now;
+        job->ring->copies++;
+        action = job_emit(job, CORE_COPY);
+        action->ring = lease->ring;
+        action->lease = index;
+        action->generation = lease->generation;
+        action->memory = job->feed.slots[lease->slot].memory;
+        action->bytes = job->slot_bytes;
+    }
+}
+
+/* The place of a lease among the pending; it must be one of them. */
+static uint32_t lease_place(const struct job *job, uint32_t index)
+{
+    uint32_t place = 0;
+
+    while (pending_at(job, place) != index)
+        place++;
+    return place;
+}
+
+/* A copy is over, one way or another: its slot can be read again, or is free. in_use: it went to
+ * the ring that is in use. */
+static void lease_copied(struct job *job, struct lease *lease, bool in_use,
+                         const struct failure *failure, uint64_t now)
+{
+    uint32_t index = (uint32_t)(lease - job->leases);
+
+    if (lease->dropped) {
+        feed_release(&job->feed, lease->slot);
+        lease_free(job, lease, now);
+    } else if (!in_use) {
+        /* That ring was given up or lost; the bytes are still in the slot. */
+        job->feed.slots[lease->slot].state = SLOT_DECODED;
+        lease->ring = 0;
+    } else {
+        feed_release(&job->feed, lease->slot);
+        lease->slot = NONE;
+        if (failure) {
+            lease->ring = 0;
+            lease->since = now;
+            job->unfilled++;
+            job_fail_at(job, lease_place(job, index), failure, now);
+        } else {
+            STAGE_ADD(job, copy_ns, lease->since, now);
+            lease->state = LEASE_READY;
+            job->ready++;
+        }
+    }
+}
+
+void core_copied(struct core *core, uint64_t job_id, uint32_t ring, uint32_t lease,
+                 uint32_t generation, const struct failure *failure, uint64_t now)
+{
+    struct job *job = core_job_get(core, job_id);
+    struct lease *copied;
+    struct ring *into;
+
+    if (!job || lease >= job->depth)
+        return;
+    copied = &job->leases[lease];
+    into = ring_find(job, ring);
+    if (!into || copied->state != LEASE_FILLING || copied->generation != generation ||
+        copied->ring != ring || copied->slot == NONE ||
+        job->feed.slots[copied->slot].state != SLOT_COPYING)
+        return;
+    lease_copied(job, copied, into == job->ring, failure, now);
+    ring_copied(job, into);
+    job_advance(job, now);
+    schedule_run(core, now);
+}
+
+/* -- handing off --------------------------------------------------------------------------- */
+
+static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
+{
+    struct lease *lease = &job->leases[index];
+    struct core_action *action = job_emit(job, CORE_BATCH_READY);
+
+    job->starved += job->handed == 0;
+    job->delivered++;
+    job->losses = 0;
+    job->core->bytes += job->slot_bytes;
+    lease->state = LEASE_HANDED;
+    lease->since = now;
+    job->ready--;
+    job->handed++;
+    if (lease->slot != NONE) {
+        job->feed.slots[lease->slot].state = SLOT_LEASED;
+        action->memory = job->feed.slots[lease->slot].memory;
+    }
+    action->lease = index;
+    action->generation = lease->generation;
+    action->ring = lease->ring;
+    action->epoch = lease->at.epoch;
+    action->step = lease->at.step;
+    action->count = lease->count;
+    job->pending_head = (job->pending_head + 1) % job->depth;
+    job->pending_count--;
+    job->next.step++;
+}
+
+void batches_deliver(struct job *job, uint64_t now)
+{
+    if (!job->announced || (!job_in_place(job) && (!job->ring || job->ring->state != RING_OPEN)))
+        return;
+    for (;;) {
+        if (job->next.step == job->steps) {
+            job_emit(job, CORE_EPOCH_END)->epoch = job->next.epoch;
+            job->next = (struct cursor){.epoch = job->next.epoch + 1};
+        } else if (job->pending_count && job->leases[pending_at(job, 0)].state == LEASE_READY) {
+            lease_hand_off(job, pending_at(job, 0), now);
+        } else {
+            break;
+        }
+    }
+}
+
+int core_release(struct core *core, uint64_t peer, uint64_t job_id, uint32_t lease,
+                 uint32_t generation, uint64_t now)
+{
+    struct job *job = core_job_of_peer(core, job_id, peer);
+    struct lease *held;
+
+    if (!job || lease >= job->depth)
+        return -EPROTO;
+    held = &job->leases[lease];
+    if (held->state != LEASE_HANDED || held->generation != generation)
+        return -EPROTO;
+    STAGE_ADD(job, hold_ns, held->since, now);
+    if (held->slot != NONE)
+        feed_release(&job->feed, held->slot);
+    job->handed--;
+    lease_free(job, held, now);
+    job_advance(job, now);
+    schedule_run(core, now);
+    return 0;
+}
+
+void batches_reclaim(struct job *job, uint64_t now)
+{
+    for (uint32_t i = 0; i < job->depth; i++) {
+        struct lease *lease = &job->leases[i];
+
+        if (lease->state != LEASE_HANDED)
+            continue;
+        if (lease->slot != NONE)
+            feed_release(&job->feed, lease->slot);
+        job->handed--;
+        lease_free(job, lease, now);
+    }
+}
+
+bool batches_held_in(const struct job *job, uint32_t ring)
+{
+    for (uint32_t i = 0; i < job->depth; i++)
+        if (job->leases[i].state == LEASE_HANDED && job->leases[i].ring == ring)
+            return true;
+    return false;
+}
+
+/* -- taking back --------------------------------------------------------------------------- */
+
+/* A lease that is not pending any more. What still writes or reads is waited for. */
+static void lease_drop(struct job *job, struct lease *lease, uint64_t now)
+{
+    struct slot *slot = lease->slot == NONE ? NULL : &job->feed.slots[lease->slot];
+    struct core_action *action;
+
+    if (lease->state == LEASE_READY)
+        job->ready--;
+    else if (!slot)
+        job->unfilled--;
+    if (slot && slot->state == SLOT_COPYING) {
+        lease->dropped = true;
+        return;
+    }
+    if (slot && slot->state == SLOT_DECODING) {
+        slot->lease = NONE;
+        action = job_emit(job, CORE_DECODE_CANCEL);
+        action->slot = lease->slot;
+        action->generation = slot->generation;
+    } else if (slot) {
+        feed_release(&job->feed, lease->slot);
+    }
+    lease_free(job, lease, now);
+}
+
+void batches_drop(struct job *job, uint32_t place, uint64_t now)
+{
+    while (job->pending_count > place)
+        lease_drop(job, &job->leases[pending_at(job, --job->pending_count)], now);
+}
+
+void batches_redo(struct job *job, uint32_t ring, uint64_t now)
+{
+    for (uint32_t place = 0; place < job->pending_count; place++) {
+        struct lease *lease = &job->leases[pending_at(job, place)];
+
+        if (lease->state != LEASE_READY || lease->ring != ring)
+            continue;
+        lease->state = LEASE_FILLING;
+        lease->ring = 0;
+        lease->since = now;
+        job->ready--;
+        job->unfilled++;
+    }
+}
+
+void batches_uncopy(struct job *job, uint32_t ring, uint64_t now)
+{
+    for (uint32_t i = 0; i < job->depth; i++) {
+        struct lease *lease = &job->leases[i];
+
+        if (lease->state == LEASE_FILLING && lease->slot != NONE && lease->ring == ring &&
+            job->feed.slots[lease->slot].state == SLOT_COPYING)
+            lease_copied(job, lease, false, NULL, now);
+    }
+}

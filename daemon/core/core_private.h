@@ -1,0 +1,267 @@
+/*
+ * What the files of the core share. The core owns its jobs; a job owns its
+ * feed, its leases and its rings, all of it allocated when the job is opened,
+ * so that no event after that can fail for want of memory.
+ *
+ * A lease knows the slot that fills it and a slot the lease that it fills; the
+ * leases of a job that are asked for and not handed off stand in `pending`, in
+ * the order of their steps.
+ */
+#ifndef PINSERVE_CORE_PRIVATE_H
+#define PINSERVE_CORE_PRIVATE_H
+
+#include "core.h"
+#include "proto/limits.h"
+#include "proto/list.h"
+
+#define NONE UINT32_MAX
+#define RINGS_MAX 8 /* of a job: one in use, and old ones that the client has not closed */
+
+enum slot_state {
+    SLOT_ABSENT, /* the pool's: not given yet, or given back */
+    SLOT_FREE,
+    SLOT_DECODING,
+    SLOT_DECODED,
+    SLOT_COPYING,
+    SLOT_LEASED,
+};
+
+struct slot {
+    enum slot_state state;
+    uint32_t generation;
+    uint32_t lease; /* that it fills; NONE: its result is not wanted */
+    bool stuck;     /* a read of it hangs: it does not count as with the workers */
+    uint64_t memory;
+};
+
+struct feed {
+    uint64_t id;
+    struct cursor ahead; /* the next batch that was never asked for */
+    struct slot *slots;
+    uint32_t n_slots;
+    uint32_t free, held; /* FREE; not ABSENT */
+};
+
+enum lease_state { LEASE_FREE, LEASE_FILLING, LEASE_READY, LEASE_HANDED };
+
+struct lease {
+    enum lease_state state;
+    uint32_t generation;
+    uint32_t slot; /* that fills it, or (in place) holds it; NONE */
+    uint32_t ring; /* that its bytes are in or on the way to; 0 */
+    bool dropped;  /* FILLING, not pending: nothing but the end of its copy is waited for */
+    struct cursor at;
+    uint32_t count;
+    uint64_t since; /* of what it is in: wanting a batch, being copied, being held */
+};
+
+enum ring_state {
+    RING_NONE,
+    RING_MAKING,
+    RING_OFFERED, /* announced; the client may have mapped it, or not */
+    RING_OPEN,    /* mapped by the client */
+    RING_CLOSED,  /* no client can read it; copies into it may be under way */
+};
+
+struct ring {
+    enum ring_state state;
+    uint32_t id;
+    enum delivery delivery;
+    bool lost; /* with its device's process: only the client's mapping is left of it */
+    uint32_t copies;
+    uint64_t bytes;
+    struct charge charge;
+};
+
+enum job_wait { WAIT_NOTHING, WAIT_INDEX, WAIT_RESERVE };
+
+struct job {
+    struct core *core;
+    struct list link; /* in core->gone, once it is */
+    uint64_t id, peer;
+    bool peer_gone;
+    struct account *tenant;
+    struct charge charge;
+
+    enum job_state state;
+    enum job_wait wait;
+    bool announced; /* JOB_READY was said: batches are made */
+    bool deaf;      /* the client closed the ring in use: it takes nothing any more */
+    bool told;      /* JOB_FAILED was said */
+    struct failure failure;
+    struct cursor fail_at; /* said when this is next */
+
+    struct order order;
+    uint32_t device, depth;
+    enum delivery asked, delivery; /* delivery: in force, or tried */
+    bool can_fd, can_ipc;          /* rungs that auto may take */
+    char why[FAILURE_TEXT_MAX + 64];
+    char *dataset, *pipeline, *token_dataset, *token_pipeline;
+    bool has_token;
+    struct order_token token;
+    uint64_t fingerprint, steps, slot_bytes;
+    struct cursor start, next; /* next: to be handed off */
+
+    struct feed feed;
+    struct lease *leases;
+    uint32_t *pending; /* leases FILLING or READY in step order: a circle of depth places */
+    uint32_t pending_head, pending_count;
+    uint32_t free, ready, handed; /* leases in these states */
+    uint32_t unfilled;            /* pending, FILLING and without a slot */
+    uint64_t served;              /* the core's turn when it was last given the workers */
+
+    struct ring rings[RINGS_MAX];
+    struct ring *ring; /* in use, or being made to be; NULL */
+    uint32_t losses;   /* of the device, without a delivered batch between */
+    uint64_t delivered, starved;
+    struct core_stages stages;
+};
+
+struct device {
+    struct core_device_spec spec;
+    uint32_t node; /* index of its NUMA node in core->nodes */
+};
+
+struct node {
+    uint32_t numa;
+    uint32_t busy; /* batches with its workers */
+};
+
+struct core {
+    struct accounts *accounts;
+    uint32_t batches_per_numa;
+    struct device *devices;
+    struct node *nodes;
+    uint32_t n_devices, n_nodes;
+
+    struct job **jobs; /* by id, and so by the id of their feeds */
+    uint32_t n_jobs, jobs_room;
+    struct list gone; /* jobs that are out of jobs, until CORE_JOB_GONE is taken */
+    uint64_t job_last, feed_last, turn;
+    uint32_t ring_last;
+
+    struct core_action *actions; /* a circle */
+    uint64_t actions_room, actions_head, actions_count;
+    uint64_t actions_due; /* what the jobs there are may have in it between two drains */
+
+    struct core_stages stages;
+    uint64_t bytes, opened, failed;
+};
+
+/* -- core.c -- */
+
+/* Sees to it that the actions of one more job of depth fit. -ENOMEM. */
+int core_actions_reserve(struct core *core, uint32_t depth);
+void core_actions_unreserve(struct core *core, uint32_t depth);
+int core_jobs_reserve(struct core *core);
+void core_jobs_append(struct core *core, struct job *job);
+void core_jobs_remove(struct core *core, struct job *job);
+struct job *core_job_get(const struct core *core, uint64_t id);
+struct job *core_feed_get(const struct core *core, uint64_t id);
+/* The job that a message of peer is about; NULL when it is none of its. */
+struct job *core_job_of_peer(const struct core *core, uint64_t id, uint64_t peer);
+
+/* Queues an action of the job, to be filled in. Never fails. */
+struct core_action *job_emit(struct job *job, enum core_action_type type);
+
+static inline struct device *job_device(const struct job *job)
+{
+    return &job->core->devices[job->device];
+}
+
+static inline struct node *job_node(const struct job *job)
+{
+    return &job->core->nodes[job_device(job)->node];
+}
+
+/* -- job.c -- */
+
+void job_free(struct job *job);
+
+/* Not closing, and with steps to deliver: failed only at a later one. */
+bool job_live(const struct job *job);
+/* Will never ask for a batch again. */
+static inline bool job_ended(const struct job *job)
+{
+    return job->state == JOB_CLOSING || job->told || job->deaf;
+}
+
+/* Fails the job from the pending batch at place on, once those before it are delivered. */
+void job_fail_at(struct job *job, uint32_t place, const struct failure *failure, uint64_t now);
+/* Fails it with what is pending. */
+void job_fail(struct job *job, const struct failure *failure, uint64_t now);
+
+/* Does what has become possible: copies, hand-offs, telling of a failure, giving back, the end. To
+ * be called at the end of each event of a job. The job may be gone then, but is not freed yet. */
+void job_advance(struct job *job, uint64_t now);
+
+/* -- feed.c -- */
+
+int feed_init(struct feed *feed, uint32_t n_slots);
+void feed_deinit(struct feed *feed);
+/* Takes the slots over from the pool. */
+void feed_fill(struct feed *feed, const uint64_t *memory);
+/* A FREE slot, which becomes DECODING for lease; there must be one. */
+uint32_t feed_take(struct feed *feed, uint32_t lease);
+/* Makes it FREE under a new generation. */
+void feed_release(struct feed *feed, uint32_t slot);
+/* The job wants no more: FREE slots go back to the pool. */
+void feed_give_back(struct job *job);
+
+/* -- batch.c -- */
+
+int batches_init(struct job *job);
+/* Sets all leases to be wanting since now: the job is ready. */
+void batches_begin(struct job *job, uint64_t now);
+/* Whether the job has a batch for the workers. */
+bool batch_wanted(const struct job *job);
+/* Leases that need nothing from the workers. */
+uint32_t batches_filled(const struct job *job);
+/* Asks for the next batch. */
+void batch_start(struct job *job, uint64_t now);
+/* Starts the copies that the ring in use allows. */
+void batches_copy(struct job *job, uint64_t now);
+/* Hands off what is complete, in step order, with the ends of epochs. */
+void batches_deliver(struct job *job, uint64_t now);
+/* Takes back what is pending from place on. */
+void batches_drop(struct job *job, uint32_t place, uint64_t now);
+/* The client is dead: what it held is free. */
+void batches_reclaim(struct job *job, uint64_t now);
+/* What is READY in the ring is lost: it is made again. */
+void batches_redo(struct job *job, uint32_t ring, uint64_t now);
+/* Copies into the ring have ended with its device. */
+void batches_uncopy(struct job *job, uint32_t ring, uint64_t now);
+bool batches_held_in(const struct job *job, uint32_t ring);
+
+/* -- ring.c -- */
+
+/* Checks the delivery that a job asks for against its device, in words, and sets what it may take.
+ */
+int ring_choose(struct job *job, const struct core_job_spec *spec, struct failure *failure);
+/* Makes a ring by job->delivery, or fails the job. */
+void ring_make(struct job *job, uint64_t now);
+/* No client can read it any more: frees it when no copy is under way. */
+void ring_close(struct job *job, struct ring *ring);
+/* The end of a copy. */
+void ring_copied(struct job *job, struct ring *ring);
+struct ring *ring_find(struct job *job, uint32_t id);
+/* All rings that the client may have mapped: it is dead. */
+void rings_reclaim(struct job *job);
+void rings_lost(struct job *job, const struct failure *failure, uint64_t now);
+bool rings_gone(const struct job *job);
+/* Copies may go to the ring in use. */
+bool ring_usable(const struct job *job);
+/* Says JOB_READY, or RING_REPLACED when that was said before. */
+void ring_announce(struct job *job, uint64_t now);
+
+static inline bool job_in_place(const struct job *job)
+{
+    return job->delivery == DELIVERY_HOST;
+}
+
+/* -- schedule.c -- */
+
+/* Gives the workers of each NUMA node what they can take. At the end of every event. */
+void schedule_run(struct core *core, uint64_t now);
+
+#endif
