@@ -22,6 +22,7 @@ struct region_spec {
     bool numa_strict;
     const struct placement *placement; /* where; must outlive the region */
     const struct topology *topology;
+    const char *root; /* as for memory_available_get; NULL: the machine's own */
 };
 
 struct region {
@@ -30,25 +31,26 @@ struct region {
     void *address;
     size_t bytes;
     bool locked;
-    struct failure lock_failure;   /* why not, when not locked */
-    struct failure bind_failure;   /* why unbound, code 0 when bound or when there is nothing to bind */
-    uint64_t pages, pages_local;   /* as the kernel says */
-    int numa_node;                 /* OS index; -1: none */
-    struct charge charge;          /* pinned bytes, of the tenant */
-    int linger_fd;                 /* read-only, after destruction, while a client maps it */
+    struct failure lock_failure; /* why not, when not locked */
+    struct failure
+        bind_failure; /* why unbound, code 0 when bound or when there is nothing to bind */
+    uint64_t pages, pages_local; /* as the kernel says */
+    int numa_node;               /* OS index; -1: none */
+    struct charge charge;        /* pinned bytes, of the tenant */
+    int linger_fd;               /* read-only, after destruction, while a client maps it */
 };
 
-/* Makes one. The charge is the caller's to acquire, before. Compares the need with what RAM and every
- * cgroup above still have before any page is touched (-ENOMEM naming both figures and which bound);
- * -EPERM with the limit, the need and "LimitMEMLOCK=" when lock is REQUIRE and the limit is too low;
- * -EXDEV when strict and a page is elsewhere. */
+/* Makes one. The charge is the caller's to acquire, before. Compares the need with what RAM and
+ * every cgroup above still have before any page is touched (-ENOMEM naming both figures and which
+ * bound); -EPERM with the limit, the need and "LimitMEMLOCK=" when lock is REQUIRE and the limit is
+ * too low; -EXDEV when strict and a page is elsewhere. */
 int region_new(const struct region_spec *spec, struct region **region_p, struct failure *failure);
 
 /* A read-only description of its own for a client or a device process (owned by the caller). */
 int region_open_readonly(const struct region *region, int *fd_p);
 
-/* Unmaps and closes the daemon's side. True when nobody else holds it: then only region_free is left.
- * False: keep calling region_is_released now and then; it stays charged. */
+/* Unmaps and closes the daemon's side. True when nobody else holds it: then only region_free is
+ * left. False: keep calling region_is_released now and then; it stays charged. */
 bool region_destroy(struct region *region);
 bool region_is_released(struct region *region);
 
