@@ -61,7 +61,7 @@ pinctl() {
 "$build/daemon/pinserved" --config /dev/null --socket "$socket" 2>"$dir/log" &
 daemon=$!
 tries=0
-until pinctl version >/dev/null 2>&1 && [ -S "$socket" ]; do
+until pinctl status >/dev/null 2>&1; do
     tries=$((tries + 1))
     if [ "$tries" -gt 300 ] || ! kill -0 "$daemon" 2>/dev/null; then
         echo "pinserved did not start:"
