@@ -183,6 +183,7 @@ static int hello_send(struct connection *connection, unsigned can, struct failur
     hello.program = program;
     hello.capabilities = capabilities;
     hello.n_capabilities = n;
+    message.id = connection_next_id(connection);
     message.body_case = PINSERVE__MESSAGE__BODY_HELLO;
     message.hello = &hello;
     return connection_send(connection, &message, NULL, 0, failure);
@@ -320,6 +321,9 @@ int connection_receive(struct connection *connection, int flags, struct wire_pac
 {
     int r = wire_receive(connection->socket, packet, flags);
 
+    /* A reset comes before what still lies in the socket; the end of the connection comes twice. */
+    if (r == -EPIPE)
+        r = wire_receive(connection->socket, packet, flags);
     if (r == 0) {
         connection_note(connection, packet->message);
         return 0;
@@ -367,15 +371,15 @@ int connection_call(struct connection *connection, Pinserve__Message *request, c
         r = connection_receive_until(connection, deadline, &packet, failure);
         if (r < 0)
             return r;
+        if (packet.message->body_case == PINSERVE__MESSAGE__BODY_ERROR) {
+            const Pinserve__Error *error = packet.message->error;
+            r = failure_set(failure, connection_code(error->code), "%s", error->text);
+            wire_packet_deinit(&packet);
+            return r;
+        }
         if (packet.message->id == request->id)
             break;
         wire_packet_deinit(&packet);
-    }
-    if (packet.message->body_case == PINSERVE__MESSAGE__BODY_ERROR) {
-        const Pinserve__Error *error = packet.message->error;
-        r = failure_set(failure, connection_code(error->code), "%s", error->text);
-        wire_packet_deinit(&packet);
-        return r;
     }
     *reply = packet;
     return 0;

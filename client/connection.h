@@ -38,8 +38,9 @@ const char *connection_path(const struct connection *connection);
 int connection_socket(const struct connection *connection);
 
 /* Sends request, under an id of its own, with n_fds fds (which stay the caller's), and waits for
- * the reply: reply is filled (deinit it) on success only. An Error as reply becomes its code and
- * text. Events that come before the reply are dropped. */
+ * the reply: reply is filled (deinit it) on success only. An Error becomes its code and text, also
+ * one for an earlier request that was sent without waiting. Events that come before the reply are
+ * dropped. */
 int connection_call(struct connection *connection, Pinserve__Message *request, const int *fds,
                     size_t n_fds, struct wire_packet *reply, struct failure *failure);
 

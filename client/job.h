@@ -1,0 +1,146 @@
+/*
+ * A job: its connection, what JobReady said, the memory that is mapped for it,
+ * and its batches, one for each lease.
+ *
+ * References: the caller holds one until pinclient_job_close, and every batch
+ * that is not yet given back holds one. The last one gone ends the job: rings
+ * are unmapped, the daemon is told so, the connection is closed.
+ *
+ * Threads: the caller's thread does everything, but for the end of a release
+ * that waits for a stream: that runs on a thread of the driver's, in which CUDA
+ * must not be called. The lock guards what both touch: the state of the
+ * batches, the leases of the rings, and the references.
+ */
+#ifndef PINSERVE_CLIENT_JOB_H
+#define PINSERVE_CLIENT_JOB_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "connection.h"
+#include "device.h"
+#include "handle.h"
+#include "pinclient.h"
+#include "proto/limits.h"
+#include "proto/list.h"
+
+struct region {
+    uint32_t number;
+    void *address;
+    uint64_t bytes;
+    bool registered; /* with the device */
+};
+
+struct ring {
+    struct list link;
+    uint32_t number;
+    uint32_t leases; /* batches in it that are not given back */
+    struct device_ring mapping;
+};
+
+enum batch_state {
+    BATCH_FREE,
+    BATCH_LEASED,    /* the caller's */
+    BATCH_RELEASING, /* released; a stream still works on it */
+};
+
+/* A stream that must pass before the batch is given back. */
+struct batch_use {
+    void *stream;
+    struct device_event *event;
+};
+
+struct pinclient_batch {
+    struct pinclient_job *job;
+    enum batch_state state;
+    uint32_t lease, generation, count;
+    uint64_t epoch, step;
+    const uint8_t *data;    /* of the slot */
+    struct ring *ring;      /* NULL: in a region */
+    struct batch_use *uses; /* room for n_uses_room, kept from lease to lease */
+    size_t n_uses, n_uses_room;
+};
+
+/* Of a full batch; shape[0] is its count of samples. */
+struct tensor {
+    struct pinclient_tensor public;
+    uint64_t offset; /* in the slot */
+};
+
+/* Where pinclient_next goes on. */
+struct job_cursor {
+    uint64_t epoch, step;
+};
+
+struct pinclient_job {
+    struct handle handle;
+    struct connection *connection;
+    struct device *device; /* NULL: host memory only, and no streams */
+    int epoll_fd, event_fd;
+    struct failure final; /* code 0: none yet */
+
+    /* Of JobReady. */
+    struct pinclient_job_info info;
+    char device_name[DEVICE_NAME_MAX];
+    Pinserve__Delivery delivery;
+    Pinserve__ResumeToken *token;
+    uint64_t slot_bytes;
+    struct tensor tensors[TENSORS_MAX];
+    struct job_cursor next;
+    uint32_t n_leased; /* batches in state BATCH_LEASED */
+
+    struct region *regions;
+    size_t n_regions;
+
+    pthread_mutex_t lock;
+    unsigned references;
+    struct list rings;               /* the one in force is the last */
+    struct pinclient_batch *batches; /* info.depth */
+};
+
+/* -- job.c ----------------------------------------------------------------------------------- */
+
+/* Takes and gives a reference back. in_driver: on a thread of the driver's. */
+void job_ref(struct pinclient_job *job);
+void job_unref(struct pinclient_job *job, bool in_driver);
+
+/* -- ready.c --------------------------------------------------------------------------------- */
+
+/* Takes over what JobReady says, all but its ring. -EPROTO when it contradicts itself. */
+int job_take_ready(struct pinclient_job *job, const Pinserve__JobReady *ready,
+                   struct failure *failure);
+const char *job_delivery_text(Pinserve__Delivery delivery);
+void job_forget_ready(struct pinclient_job *job);
+
+/* -- mapping.c ------------------------------------------------------------------------------- */
+
+/* Maps the region that RegionAdded brings. */
+int job_add_region(struct pinclient_job *job, struct wire_packet *packet, struct failure *failure);
+const struct region *job_find_region(const struct pinclient_job *job, uint32_t number);
+
+/* Maps the ring that JobReady or RingReplaced offers and tells the daemon whether that went well.
+ * 0: mapped; 1: it did not, and the daemon will offer another or give up, saying why (`why` is what
+ * it was told); negative: no longer any use. */
+int job_add_ring(struct pinclient_job *job, const Pinserve__Ring *offer, struct wire_packet *packet,
+                 struct failure *why);
+struct ring *job_find_ring(const struct pinclient_job *job, uint32_t number);
+
+/* Tells the daemon whether the ring could be opened: error NULL, or why not. */
+int job_answer_ring(struct pinclient_job *job, uint32_t number, const char *error);
+
+/* Unmaps the rings that another has replaced and that no batch lies in, and tells the daemon. */
+void job_reap_rings(struct pinclient_job *job);
+
+/* Unmaps everything, and tells the daemon. */
+void job_unmap_all(struct pinclient_job *job);
+
+/* -- batch.c --------------------------------------------------------------------------------- */
+
+/* Makes a lease of what BatchReady says; -EPROTO. */
+int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
+              struct pinclient_batch **batch_p, struct failure *failure);
+
+/* Tells the daemon that a lease is free. Any thread. */
+int job_send_release(const struct pinclient_job *job, uint32_t lease, uint32_t generation);
+
+#endif

@@ -1,0 +1,157 @@
+/*
+ * What the daemon announces: batches, the ends of epochs, new memory, and the
+ * end of the job. Batches are pushed ahead, so that taking one that is there is
+ * one call of recvmsg.
+ */
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "job.h"
+#include "proto/token.h"
+
+/* More than any result of pinclient_next: the message brought nothing for the caller. */
+#define NEXT_MORE 1000
+
+/* Keeps an error that is final for the job and makes its fd readable for good. */
+static int job_end(struct pinclient_job *job, const struct failure *failure)
+{
+    uint64_t one = 1;
+
+    job->final = *failure;
+    if (write(job->event_fd, &one, sizeof one) < 0) {
+        /* It is readable already. */
+    }
+    return failure_set(job->handle.failure, failure->code, "%s", failure->text);
+}
+
+static int epoch_end(struct pinclient_job *job, const Pinserve__EpochEnd *end,
+                     struct failure *failure)
+{
+    if (end->epoch != job->next.epoch || job->next.step != job->info.steps)
+        return failure_set(failure, -EPROTO,
+                           "the daemon ended epoch %llu before step %llu of epoch %llu",
+                           (unsigned long long)end->epoch, (unsigned long long)job->next.step,
+                           (unsigned long long)job->next.epoch);
+    job->next = (struct job_cursor){job->next.epoch + 1, 0};
+    return PINCLIENT_EPOCH_END;
+}
+
+/* 0: *batch_p is set; PINCLIENT_EPOCH_END; NEXT_MORE; or an error that ends the job. */
+static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
+                          struct pinclient_batch **batch_p, struct failure *failure)
+{
+    const Pinserve__Message *message = packet->message;
+    int r;
+
+    switch (message->body_case) {
+    case PINSERVE__MESSAGE__BODY_BATCH_READY:
+        return job_lease(job, message->batch_ready, batch_p, failure);
+    case PINSERVE__MESSAGE__BODY_EPOCH_END:
+        return epoch_end(job, message->epoch_end, failure);
+    case PINSERVE__MESSAGE__BODY_JOB_FAILED:
+        return failure_set(failure, connection_code(message->job_failed->code), "%s",
+                           message->job_failed->text);
+    case PINSERVE__MESSAGE__BODY_REGION_ADDED:
+        r = job_add_region(job, packet, failure);
+        return r < 0 ? r : NEXT_MORE;
+    case PINSERVE__MESSAGE__BODY_RING_REPLACED:
+        if (!message->ring_replaced->ring)
+            break;
+        r = job_add_ring(job, message->ring_replaced->ring, packet, failure);
+        return r < 0 ? r : NEXT_MORE;
+    case PINSERVE__MESSAGE__BODY_PROGRESS:
+    case PINSERVE__MESSAGE__BODY_GOODBYE:
+    case PINSERVE__MESSAGE__BODY_ERROR:
+        /* The connection keeps its last words; its end follows. */
+        return NEXT_MORE;
+    default:
+        break;
+    }
+    return failure_set(failure, -EPROTO, "the daemon sent message %d, which a job does not expect",
+                       (int)message->body_case);
+}
+
+/* Waits for the socket. 0 when there is something to receive. */
+static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
+{
+    struct failure *failure = job->handle.failure;
+    struct pollfd pollfd = {.fd = connection_socket(job->connection), .events = POLLIN};
+    int64_t left = -1;
+
+    /* The end of an epoch needs no lease. */
+    if (job->n_leased == job->info.depth && job->next.step != job->info.steps)
+        return failure_set(failure, -EBUSY,
+                           "all %u batches of the job are leased: none can come until one is "
+                           "released",
+                           job->info.depth);
+    if (timeout_ms >= 0) {
+        left = timeout_ms > 0 ? deadline - connection_clock_ms() : 0;
+        if (left <= 0)
+            return failure_set(failure, -ETIMEDOUT, "no batch within %d ms", timeout_ms);
+    }
+    int r = poll(&pollfd, 1, (int)left);
+    if (r < 0 && errno == EINTR)
+        return failure_set(failure, -EINTR, "a signal interrupted the wait for a batch");
+    if (r < 0)
+        return failure_set(failure, -errno, "poll: %s", strerror(errno));
+    return 0;
+}
+
+int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
+{
+    struct wire_packet packet = WIRE_PACKET_INIT;
+    struct failure failure;
+    int64_t deadline = 0;
+    int r = handle_check(&job->handle);
+
+    if (r < 0)
+        return r;
+    if (job->final.code < 0)
+        return failure_set(job->handle.failure, job->final.code, "%s", job->final.text);
+    job_reap_rings(job);
+    for (;;) {
+        r = connection_receive(job->connection, MSG_DONTWAIT, &packet, &failure);
+        if (r == 0) {
+            r = job_take_event(job, &packet, batch_p, &failure);
+            wire_packet_deinit(&packet);
+            if (r == NEXT_MORE)
+                continue;
+        }
+        if (r >= 0)
+            return r;
+        if (r != -EAGAIN && r != -EINTR)
+            return job_end(job, &failure);
+        if (timeout_ms > 0 && deadline == 0)
+            deadline = connection_clock_ms() + timeout_ms;
+        r = job_wait(job, timeout_ms, deadline);
+        if (r < 0)
+            return r;
+    }
+}
+
+int pinclient_get_fd(const struct pinclient_job *job)
+{
+    int r = handle_check(&job->handle);
+
+    return r < 0 ? r : job->epoll_fd;
+}
+
+int pinclient_job_token(const struct pinclient_job *job, char *text, size_t *size_p)
+{
+    Pinserve__ResumeToken token;
+    size_t room = *size_p;
+    int r = handle_check(&job->handle);
+
+    if (r < 0)
+        return r;
+    token = *job->token;
+    token.epoch = job->next.epoch;
+    token.position = job->next.step * token.global_batch;
+    r = token_format(&token, text, size_p);
+    if (r == -ENOSPC)
+        return failure_set(job->handle.failure, r, "a token needs %zu bytes, and there are %zu",
+                           *size_p, room);
+    return r;
+}
