@@ -43,7 +43,7 @@ struct tensor {
     enum tensor_dtype dtype;
     uint32_t n_dims; /* the batch included */
     uint32_t shape[DIMS_MAX];
-    uint64_t offset;      /* bytes, in the slot; a multiple of TENSOR_ALIGN */
+    uint64_t offset;       /* bytes, in the slot; a multiple of TENSOR_ALIGN */
     uint64_t sample_bytes; /* of one sample; samples lie densely */
 };
 
@@ -55,10 +55,10 @@ struct layout {
     uint64_t slot_bytes; /* a multiple of SLOT_ALIGN */
 };
 
-/* -EINVAL when pipeline and source do not go together (images without a crop, raw samples with one),
- * -E2BIG when a slot would overflow; in words. */
-int layout_init(struct layout *layout, const struct pipeline *pipeline,
-                const struct source *source, uint32_t batch, struct failure *failure);
+/* -EINVAL when pipeline and source do not go together (images without a crop, raw samples with
+ * one), -E2BIG when a slot would overflow; in words. */
+int layout_init(struct layout *layout, const struct pipeline *pipeline, const struct source *source,
+                uint32_t batch, struct failure *failure);
 
 /* What one thread decodes with: decompressors and scratch, reused from sample to sample. */
 struct decoder;

@@ -1,1 +1,104 @@
-/* to be written */
+/*
+ * PNG: decoded to 8 bits a channel; of 16 bits the high byte; palettes and gray
+ * become RGB, alpha and gamma are left out. Rows go to the resizer one by one;
+ * only interlaced images are held whole. All of the file is read, so that a
+ * damaged one is bad whatever the crop.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <spng.h>
+
+#include "decode/image.h"
+#include "proto/cleanup.h"
+
+#define CHUNK_BYTES_MAX (16u << 20) /* of texts, profiles and the like, unpacked */
+
+static void free_context(spng_ctx **context)
+{
+    spng_ctx_free(*context);
+}
+
+static int png_failure(const struct request *request, int error)
+{
+    int code = error == SPNG_EMEM ? -ENOMEM : -EBADMSG;
+    const char *text = error == SPNG_IO_EOF ? "premature end of file" : spng_strerror(error);
+
+    return failure_set(request->failure, code, "%s: PNG: %s", request->name, text);
+}
+
+/* Row y of the image, counted from 0, for the resizer if it needs it. */
+static void feed_row(struct decoder *decoder, uint32_t y, const uint8_t *row)
+{
+    const struct resizer *resizer = &decoder->resizer;
+
+    if (y < resizer->y.first || y >= resizer->y.last)
+        return;
+    row += (size_t)resizer->x.first * RESIZE_PIXEL;
+    resizer_rows(&decoder->resizer, &row, 1);
+}
+
+static int decode_rows(struct decoder *decoder, const struct request *request, spng_ctx *context,
+                       const struct spng_ihdr *header)
+{
+    int error;
+
+    if (rows_reserve(&decoder->rows, header->width) < 0)
+        return png_failure(request, SPNG_EMEM);
+    error = spng_decode_image(context, NULL, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE);
+    if (error)
+        return png_failure(request, error);
+    for (uint32_t y = 0; y < header->height; y++) {
+        error = spng_decode_row(context, decoder->rows.row[0], (size_t)header->width * 4);
+        if (error && (error != SPNG_EOI || y + 1 != header->height))
+            return png_failure(request, error == SPNG_EOI ? SPNG_IO_EOF : error);
+        feed_row(decoder, y, decoder->rows.row[0]);
+    }
+    return 0;
+}
+
+static int decode_whole(struct decoder *decoder, const struct request *request, spng_ctx *context,
+                        const struct spng_ihdr *header)
+{
+    size_t stride = (size_t)header->width * 4;
+    cleanup_free uint8_t *image = malloc(stride * header->height + RESIZE_SLACK);
+    int error;
+
+    if (!image)
+        return png_failure(request, SPNG_EMEM);
+    error = spng_decode_image(context, image, stride * header->height, SPNG_FMT_RGBA8, 0);
+    if (error)
+        return png_failure(request, error);
+    for (uint32_t y = 0; y < header->height; y++)
+        feed_row(decoder, y, image + y * stride);
+    return 0;
+}
+
+int png_decode(struct decoder *decoder, const struct request *request)
+{
+    cleanup(free_context) spng_ctx *context = spng_ctx_new(0);
+    struct spng_ihdr header;
+    bool interlaced;
+    int error, rc;
+
+    if (!context)
+        return png_failure(request, SPNG_EMEM);
+    error = spng_set_png_buffer(context, request->bytes, request->size);
+    if (error == 0)
+        error = spng_set_chunk_limits(context, CHUNK_BYTES_MAX, CHUNK_BYTES_MAX);
+    if (error == 0)
+        error = spng_set_crc_action(context, SPNG_CRC_ERROR, SPNG_CRC_DISCARD);
+    if (error == 0)
+        error = spng_get_ihdr(context, &header);
+    if (error)
+        return png_failure(request, error);
+    interlaced = header.interlace_method != 0;
+    rc = image_check_size(request, header.width, header.height, interlaced);
+    if (rc == 0)
+        rc = image_plan(decoder, request, header.width, header.height, 0);
+    if (rc == 0)
+        rc = (interlaced ? decode_whole : decode_rows)(decoder, request, context, &header);
+    if (rc == 0)
+        decoder->counts.png++;
+    return rc;
+}

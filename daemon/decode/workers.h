@@ -14,7 +14,8 @@
 #include "memory/placement.h"
 #include "proto/list.h"
 
-/* One batch to fill. The submitter owns it and keeps it, and what it points to, until done. */
+/* One batch to fill; zero-initialised. The submitter owns it and keeps it, and what it points to,
+ * until done. */
 struct work {
     /* Filled in by the submitter. */
     struct source *source;
@@ -23,28 +24,29 @@ struct work {
     const struct order *order;
     uint64_t epoch, step;
     uint32_t count;
-    uint8_t *slot;                   /* layout->slot_bytes of it */
-    void (*done)(struct work *work); /* called once, on a worker's thread: post it on, no more */
+    uint8_t *slot; /* layout->slot_bytes of it */
+    /* Called once, on a worker's thread or in workers_check: post it on, no more. */
+    void (*done)(struct work *work);
     void *user;
-    uint32_t tag; /* the submitter's own */
 
     atomic_bool cancelled; /* may be set from outside: the rest of the samples is skipped */
 
     /* Results, once done. failure.code 0: complete; -ECANCELED: cancelled. Of several bad samples
-     * the one at the lowest position is told. */
+     * the one at the lowest position is told. Times are sums over the samples. */
     struct failure failure;
-    _Atomic uint64_t read_ns, decode_ns;
+    uint64_t read_ns, decode_ns;
 
     /* The workers' own. */
     struct list link;
-    _Atomic uint32_t next, remaining;
-    _Atomic uint32_t failed_at;
-    _Atomic int holders;
+    _Atomic uint32_t next; /* first sample that nobody has taken */
+    uint32_t failed_at;
+    unsigned holders; /* threads that may touch this */
 };
 
 struct workers;
 
-/* Starts n threads on the placement's CPUs. -errno in words. */
+/* Starts n threads on the placement's CPUs; topology and placement must outlive them. -errno in
+ * words. */
 int workers_new(struct topology *topology, const struct placement *placement, unsigned n,
                 struct workers **workers_p, struct failure *failure);
 /* Every work must be done. Joins the threads. */
