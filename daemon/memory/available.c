@@ -121,11 +121,12 @@ static uint64_t inactive_read(const char *folder, const char *key)
 /* Names the cgroup's file as it is called without the tests' root. */
 static void bound_set(char *bound, size_t size, const char *folder, const char *name)
 {
-    /* The end of a long path tells more than its start. */
-    size_t length = strlen(folder) + 1 + strlen(name);
-    size_t skip = length >= size ? length - size + 1 : 0;
+    size_t length = strlen(folder), tail = strlen(name) + 1, room = size - 1 - tail;
+    size_t kept = length < room ? length : room; /* the end of a long path tells more */
 
-    snprintf(bound, size, "%s/%s", folder + skip, name);
+    memcpy(bound, folder + length - kept, kept);
+    bound[kept] = '/';
+    memcpy(bound + kept + 1, name, tail);
 }
 
 /* Lowers *available_p to what the cgroup at root + folder has left. */

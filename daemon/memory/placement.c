@@ -19,7 +19,6 @@
 #include "memory/placement.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,41 +341,30 @@ static int placement_anywhere(const struct topology *topology, const char *pci, 
     return placement_set_cpus(topology, single ? node_first(topology, NEED_CPUS) : NULL, placement);
 }
 
-static void why_append(struct placement *placement, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void why_append(struct placement *placement, const char *format, ...)
-{
-    size_t length = strlen(placement->why);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(placement->why + length, sizeof(placement->why) - length, format, args);
-    va_end(args);
-}
-
 static int placement_near(const struct topology *topology, const char *pci, hwloc_obj_t home,
                           struct placement *placement)
 {
     hwloc_obj_t memory = node_nearest(topology, home, NEED_MEMORY);
     hwloc_obj_t cpus = node_nearest(topology, home, NEED_CPUS);
+    char where[64] = "", who[64] = "";
 
     placement->memory_node = memory ? (int)memory->os_index : -1;
     placement->degraded = memory != home || cpus != home;
     int error = placement_set_cpus(topology, cpus, placement);
     if (error)
         return error;
-    why_append(placement, "NUMA node %u, nearest to %s", home->os_index, pci);
     if (memory != home && !memory)
-        why_append(placement, "; no allowed node has memory: not bound");
+        snprintf(where, sizeof(where), "; no allowed node has memory: not bound");
     else if (memory != home)
-        why_append(placement, ", %s: memory of node %d",
-                   node_has_memory(home) ? "is not allowed" : "has no memory",
-                   placement->memory_node);
+        snprintf(where, sizeof(where), ", %s: memory of node %d",
+                 node_has_memory(home) ? "is not allowed" : "has no memory",
+                 placement->memory_node);
     if (cpus != home)
-        why_append(placement, "%s %s: CPUs of node %d", memory != home ? "; it" : ",",
-                   node_has_cpus(topology, home) ? "has no allowed CPUs" : "has no CPUs",
-                   placement->cpu_node);
+        snprintf(who, sizeof(who), "%s %s: CPUs of node %d", memory != home ? "; it" : ",",
+                 node_has_cpus(topology, home) ? "has no allowed CPUs" : "has no CPUs",
+                 placement->cpu_node);
+    snprintf(placement->why, sizeof(placement->why), "NUMA node %u, nearest to %s%s%s",
+             home->os_index, pci, where, who);
     return 0;
 }
 

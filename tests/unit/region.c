@@ -146,14 +146,14 @@ static int body_client_can_only_read(void)
     int fd = -1;
 
     expect(region_new(&spec, &region, &failure) == 0);
-    strcpy(region->address, "batch");
+    memcpy(region->address, "batch", 6);
     expect(region_open_readonly(region, &fd) == 0);
     expect(fcntl(fd, F_GETFD) == FD_CLOEXEC);
     expect((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     char *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
     expect(mapped != MAP_FAILED);
     expect(strcmp(mapped, "batch") == 0);
-    strcpy(region->address, "later"); /* the daemon's mapping stays writable */
+    memcpy(region->address, "later", 6); /* the daemon's mapping stays writable */
     expect(strcmp(mapped, "later") == 0);
     expect(mprotect(mapped, BYTES, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
     expect(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
@@ -195,7 +195,7 @@ static int body_held_until_nobody_has_it(void)
     int fd = -1, pair[2];
 
     expect(region_new(&spec, &region, &failure) == 0);
-    strcpy(region->address, "batch");
+    memcpy(region->address, "batch", 6);
     expect(region_open_readonly(region, &fd) == 0);
     expect(!region_destroy(region));
     expect(region->fd == -1 && region->address == NULL && region->linger_fd >= 0);
@@ -535,6 +535,7 @@ static int body_mbind_refused(void)
     struct placement placement = here;
     struct region *region = NULL;
     struct failure failure = {0};
+    char text[160];
 
     placement.memory_node =
         (int)hwloc_bitmap_first(hwloc_topology_get_allowed_nodeset(topology_hwloc(machine)));
