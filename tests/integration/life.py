@@ -1,0 +1,255 @@
+"""Processes come and go: what a dead client held is free again, what a dead daemon left is in
+nobody's way, and who waits is told at once."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import images
+from daemon import (PINSERVED, Daemon, environment, expect, expect_equal, folder, have_driver, run,
+                    wait_for)
+
+SPEC = ["--source", "synthetic:4096:u8", "--batch", "4"]
+
+
+
+def reads(process, event, n=1):
+    """Reads until n such events came."""
+    while n > 0:
+        text = process.stdout.readline()
+        expect(text, f"the client ended before {event}")
+        n -= json.loads(text)["event"] == event
+
+
+def used(daemon):
+    return sum(pool["used_bytes"] for pool in daemon.ask("pools")["pools"])
+
+
+def shm():
+    return sorted(os.listdir("/dev/shm"))
+
+
+def test_kill_of_a_client_frees_what_it_held():
+    devices = ["host"] + (["cuda:0"] if have_driver() else [])
+    for device in devices:
+        with Daemon("device.idle=1s", driver=have_driver()) as daemon:
+            other = daemon.consume(*SPEC, "--device", device, "--step-ms", "5")
+            reads(other, "batch")
+            victim = daemon.consume(*SPEC, "--device", device, "--hold", "2", "--batches", "2",
+                                    "--wait")
+            reads(victim, "batch", 2)
+            wait_for(lambda d=daemon: any(job["leased"] == 2 for job in d.jobs()), "two leases")
+            victim.kill()
+            began = time.monotonic()
+            wait_for(lambda d=daemon: len(d.jobs()) == 1, f"{device}: its job ends", 5)
+            took = time.monotonic() - began
+            expect(took < 1 + 2 * bool(os.environ.get("PINSERVE_SANITIZED")), f"{took:.2f} s")
+            reads(other, "batch", 20)
+            other.kill()
+            wait_for(lambda d=daemon: not d.jobs(), "no job")
+            expect_equal(used(daemon), 0, "bytes in slots")
+            if device != "host":
+                gone = wait_for(lambda d=daemon: all(
+                    not row["process"] and row["ring_bytes"] == 0
+                    for row in d.ask("devices")["devices"]), "the device's process ends")
+                expect(gone, "idle")
+
+
+def test_pools_shrink():
+    with Daemon("pool.idle=300ms") as daemon:
+        daemon.bench(*SPEC, "--device", "host", "--batches", "10")
+        wait_for(lambda: all(pool["bytes"] == 0 for pool in daemon.ask("pools")["pools"]),
+                 "the pools are empty again")
+
+
+def test_a_closed_job_keeps_its_leases_readable():
+    with Daemon("pool.idle=100ms") as daemon:
+        events = daemon.batches(*SPEC, "--batches", "3", "--hold", "3", "--close-first")
+        got = [event for event in events if event["event"] == "batch"]
+        expect_equal(len(got), 6, "batches before and after")
+        expect_equal([b["index"] for b in got[:3]], [b["index"] for b in got[3:]], "the same")
+        wait_for(lambda: not daemon.jobs(), "the job ends with its last lease")
+        wait_for(lambda: all(pool["bytes"] == 0 and pool["lingering_bytes"] == 0
+                             for pool in daemon.ask("pools")["pools"]), "and its memory")
+
+
+def test_all_leased_is_an_error_and_no_hang():
+    with Daemon() as daemon:
+        events = daemon.batches(*SPEC, "--depth", "2", "--hold", "3", "--batches", "3")
+        expect_equal(events[-1]["event"], "error", f"{events}")
+        expect_equal(events[-1]["code"], -16, "EBUSY")
+
+
+def test_the_daemon_is_killed_while_clients_wait():
+    with Daemon(check_exit=False) as daemon:
+        waiting = daemon.consume(*SPEC, "--depth", "1", "--hold", "1", "--batches", "1", "--wait")
+        fed = daemon.consume(*SPEC, "--step-ms", "1")
+        reads(waiting, "batch")
+        reads(fed, "batch", 3)
+        daemon.process.kill()
+        began = time.monotonic()
+        output, _ = fed.communicate(timeout=10)
+        expect(time.monotonic() - began < 2, "told at once")
+        last = json.loads(output.splitlines()[-1])
+        expect_equal((last["event"], last["code"]), ("error", -32), f"EPIPE: {last}")
+        waiting.communicate(timeout=10)
+        daemon.process.wait()
+
+
+def test_the_daemon_is_stopped_while_a_client_waits():
+    with Daemon() as daemon:
+        client = daemon.consume(*SPEC, "--timeout", "200", "--step-ms", "1")
+        reads(client, "batch", 3)
+        daemon.process.send_signal(signal.SIGSTOP)
+        output, _ = client.communicate(timeout=10)
+        daemon.process.send_signal(signal.SIGCONT)
+        last = json.loads(output.splitlines()[-1])
+        expect_equal((last["event"], last["code"]), ("error", -110), f"ETIMEDOUT: {last}")
+
+
+def test_an_orderly_end_tells_the_clients():
+    with Daemon() as daemon:
+        client = daemon.consume(*SPEC, "--step-ms", "1")
+        reads(client, "batch", 3)
+        daemon.stop()
+        output, _ = client.communicate(timeout=10)
+        last = json.loads(output.splitlines()[-1])
+        expect_equal((last["event"], last["code"]), ("error", -32), f"EPIPE: {last}")
+
+
+def test_fork():
+    with Daemon() as daemon:
+        events = daemon.batches(*SPEC, "--fork", "--hold", "1", "--batches", "6")
+        child = [event for event in events if event["event"] == "error"]
+        expect_equal(len(child), 1, f"the child is refused: {events}")
+        expect("fork" in child[0]["text"], child[0]["text"])
+        expect_equal(len([e for e in events if e["event"] == "batch"]), 6, "the parent goes on")
+
+
+def test_ten_kills_of_the_daemon():
+    before = shm()
+    with folder() as path:
+        for _ in range(10):
+            daemon = Daemon(folder=path, check_exit=False).start()
+            client = daemon.consume(*SPEC)
+            reads(client, "batch")
+            daemon.process.kill()
+            daemon.process.wait()
+            client.communicate(timeout=10)
+        with Daemon(folder=path) as daemon:
+            expect_equal(daemon.jobs(), [], "it starts afresh")
+    expect_equal(shm(), before, "/dev/shm")
+
+
+def test_clients_come_and_go():
+    """Twenty passes over a folder: memory, slots and fds after pass 20 are those of pass 2."""
+    with folder() as path, Daemon("pool.idle=10s") as daemon:
+        images.make_folder(path, classes=2, each=10)
+
+        def once():
+            daemon.batches("--source", f"folder:{path}", "--image", "random-crop:16", "--batch",
+                           "4", "--epochs", "1")
+            wait_for(lambda: not daemon.jobs(), "no job")
+            with open(f"/proc/{daemon.process.pid}/statm") as file:
+                return daemon.fds(), int(file.read().split()[1]) * 4096
+
+        seen = [once() for _ in range(20)]
+        expect(seen[19][0] <= seen[1][0], f"fds: {seen}")
+        if not os.environ.get("PINSERVE_SANITIZED"):
+            expect(seen[19][1] - seen[1][1] < 1 << 20, f"resident bytes: {seen}")
+
+
+def test_random_kills():
+    """Clients killed at any moment, on every device: the daemon ends with nothing left over."""
+    rng = random.Random(5)
+    with Daemon("workers.per_numa_node=2", driver=have_driver()) as daemon:
+        for _ in range(12):
+            device = rng.choice(["host", "cuda:0"]) if have_driver() else "host"
+            clients = [daemon.consume("--source", "synthetic:65536:u8", "--batch", "8", "--device",
+                                      device, "--hold", "2") for _ in range(2)]
+            time.sleep(rng.uniform(0.01, 0.3))
+            for client in clients:
+                client.kill()
+                client.wait()
+                client.stdout.close()
+        wait_for(lambda: not daemon.jobs(), "no job")
+        expect_equal(used(daemon), 0, "bytes in slots")
+
+
+# -- pinserved run ---------------------------------------------------------------------------------
+
+def private(*command, settings=(), **options):
+    return subprocess.run([PINSERVED, "run", *[f"--set={s}" for s in settings], "--", *command],
+                          env=environment(), capture_output=True, text=True, timeout=60, **options)
+
+
+def test_run_passes_on_the_exit_status():
+    for status in (0, 3, 77):
+        got = private("sh", "-c", f"exit {status}", settings=["device.use=host"])
+        expect_equal(got.returncode, status, got.stderr)
+    expect_equal(private("sh", "-c", "kill -9 $$", settings=["device.use=host"]).returncode, 137,
+                 "a command that is killed")
+    missing = private("/no/such/command", settings=["device.use=host"])
+    expect_equal(missing.returncode, 127, missing.stderr)
+    expect("/no/such/command" in missing.stderr, missing.stderr)
+
+
+def test_run_serves_its_command():
+    before = shm()
+    with folder() as path:
+        env = {"TMPDIR": path, "XDG_RUNTIME_DIR": ""}
+        pinctl = os.path.join(os.path.dirname(PINSERVED), "..", "client", "pinctl", "pinctl")
+        got = subprocess.run([PINSERVED, "run", "--set", "device.use=host", "--", pinctl, "--json",
+                              "bench", "--source", "synthetic:64:u8", "--batch", "4", "--batches",
+                              "5", "--device", "host"], env=environment(**env),
+                             capture_output=True, text=True, timeout=60)
+        expect_equal(got.returncode, 0, got.stderr)
+        expect_equal(json.loads(got.stdout)["batches"], 5, "batches")
+        expect_equal(os.listdir(path), [], "nothing is left in its folder")
+    expect_equal(shm(), before, "/dev/shm")
+
+
+def test_run_passes_signals_on():
+    script = 'trap "echo got; exit 5" TERM; echo up; while :; do sleep 0.05; done'
+    process = subprocess.Popen([PINSERVED, "run", "--set", "device.use=host", "--", "sh", "-c",
+                                script], env=environment(), stdout=subprocess.PIPE, text=True)
+    expect_equal(process.stdout.readline(), "up\n", "the command runs")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    expect_equal((output, process.returncode), ("got\n", 5), "the command was told")
+
+
+def test_run_with_a_low_limit_on_locking():
+    """An ordinary user with RLIMIT_MEMLOCK of 64 KiB: memory unlocked, one warning."""
+    if not shutil.which("prlimit"):
+        return
+    pinctl = os.path.join(os.path.dirname(PINSERVED), "..", "client", "pinctl", "pinctl")
+    command = ["prlimit", "--memlock=65536:65536", PINSERVED, "run", "--set", "device.use=host",
+               "--", pinctl, "bench", "--source", "synthetic:64:u8", "--batch", "4", "--batches",
+               "5", "--jobs", "2", "--device", "host"]
+
+    def demote():
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+
+    got = subprocess.run(command, env=environment(TMPDIR="/tmp", XDG_RUNTIME_DIR="", HOME="/"),
+                         capture_output=True, text=True, timeout=60, preexec_fn=demote, cwd="/")
+    if got.returncode in (126, 127) or "Permission denied" in got.stderr:
+        return  # an ordinary user cannot enter the build folder
+    expect_equal(got.returncode, 0, got.stderr)
+    expect_equal(got.stderr.count("LimitMEMLOCK"), 1, f"one warning: {got.stderr}")
+
+
+run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink,
+     test_a_closed_job_keeps_its_leases_readable, test_all_leased_is_an_error_and_no_hang,
+     test_the_daemon_is_killed_while_clients_wait,
+     test_the_daemon_is_stopped_while_a_client_waits, test_an_orderly_end_tells_the_clients,
+     test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go, test_random_kills,
+     test_run_passes_on_the_exit_status, test_run_serves_its_command,
+     test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])
