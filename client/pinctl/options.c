@@ -1,0 +1,164 @@
+/*
+ * The command line: options of the program, a command, its options. getopt_long runs twice, first
+ * up to the command, then over what follows it with the command's options added.
+ */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#define OPTIONS_MAX 40
+
+enum {
+    OPTION_SOCKET = 256, /* above every character, so that optopt tells long from short */
+    OPTION_JSON,
+    OPTION_HELP,
+    OPTION_WATCH,
+    OPTION_BENCH, /* and the places in bench_options_table behind it */
+};
+
+static const struct {
+    const char *name;
+    enum command command;
+    const char *help;
+} commands[] = {
+    {"status", COMMAND_STATUS, "the daemon at a glance, with its warnings"},
+    {"devices", COMMAND_DEVICES, "GPUs and the host device, and where they are fed from"},
+    {"pools", COMMAND_POOLS, "pinned memory of each device and where its pages lie"},
+    {"jobs", COMMAND_JOBS, "who is fed, who starves and why"},
+    {"stats", COMMAND_STATS, "totals since the start; --watch: rates, every second"},
+    {"bench", COMMAND_BENCH, "consume batches and measure; see pinctl bench --help"},
+    {"version", COMMAND_VERSION, "the version of pinctl"},
+};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void add_option(struct option *table, size_t *n, const char *name, bool value, int code)
+{
+    table[(*n)++] = (struct option){name, value ? required_argument : no_argument, NULL, code};
+}
+
+/* The options that may stand behind command. */
+static void build_table(enum command command, struct option *table)
+{
+    size_t n = 0;
+
+    add_option(table, &n, "socket", true, OPTION_SOCKET);
+    add_option(table, &n, "json", false, OPTION_JSON);
+    add_option(table, &n, "help", false, OPTION_HELP);
+    if (command == COMMAND_STATS)
+        add_option(table, &n, "watch", false, OPTION_WATCH);
+    for (size_t i = 0; command == COMMAND_BENCH && i < bench_options_count; i++) {
+        const struct bench_option *option = &bench_options_table[i];
+        add_option(table, &n, option->name, option->kind != BENCH_FLAG, OPTION_BENCH + (int)i);
+    }
+    table[n] = (struct option){NULL, 0, NULL, 0};
+}
+
+static int refuse_option(int result, char **argv, const struct option *table,
+                         struct failure *failure)
+{
+    for (const struct option *option = table; optopt >= OPTION_SOCKET && option->name; option++) {
+        if (option->val == optopt)
+            return failure_set(failure, -EINVAL,
+                               result == ':' ? "--%s needs a value" : "--%s takes no value",
+                               option->name);
+    }
+    if (optopt)
+        return failure_set(failure, -EINVAL, "unknown option -%c", optopt);
+    return failure_set(failure, -EINVAL, "unknown option %s", argv[optind - 1]);
+}
+
+/* Parses the options of argv up to its end, or with a rule of "+" to the first word that is none.
+ */
+static int parse_options(int argc, char **argv, const char *rule, struct options *options,
+                         struct failure *failure)
+{
+    struct option table[OPTIONS_MAX];
+    int result = 0;
+
+    build_table(options->command, table);
+    /* 0 makes glibc's getopt forget the run before. */
+    optind = 0;
+    opterr = 0;
+    while ((result = getopt_long(argc, argv, rule, table, NULL)) != -1) {
+        switch (result) {
+        case OPTION_SOCKET:
+            options->socket = optarg;
+            break;
+        case OPTION_JSON:
+            options->json = true;
+            break;
+        case 'h':
+        case OPTION_HELP:
+            options->help = true;
+            return 0;
+        case OPTION_WATCH:
+            options->watch = true;
+            break;
+        case '?':
+        case ':':
+            return refuse_option(result, argv, table, failure);
+        default: {
+            int rc = bench_options_set(&options->bench, (size_t)(result - OPTION_BENCH), optarg,
+                                       failure);
+            if (rc < 0)
+                return rc;
+        }
+        }
+    }
+    return 0;
+}
+
+static enum command find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return commands[i].command;
+    }
+    return COMMAND_NONE;
+}
+
+int options_parse(int argc, char **argv, struct options *options, struct failure *failure)
+{
+    *options = (struct options){.command = COMMAND_NONE};
+    bench_options_init(&options->bench);
+
+    int rc = parse_options(argc, argv, "+:h", options, failure);
+    if (rc < 0 || options->help)
+        return rc;
+    if (optind >= argc)
+        return failure_set(failure, -EINVAL, "a command is missing; see pinctl --help");
+    argc -= optind;
+    argv += optind;
+    options->command = find_command(argv[0]);
+    if (options->command == COMMAND_NONE)
+        return failure_set(failure, -EINVAL, "unknown command %s; see pinctl --help", argv[0]);
+
+    rc = parse_options(argc, argv, ":h", options, failure);
+    if (rc < 0 || options->help)
+        return rc;
+    if (optind < argc)
+        return failure_set(failure, -EINVAL, "%s: unexpected argument %s", argv[0], argv[optind]);
+    if (options->command == COMMAND_BENCH)
+        return bench_options_finish(&options->bench, failure);
+    return 0;
+}
+
+void options_help(enum command command, FILE *out)
+{
+    if (command == COMMAND_BENCH) {
+        bench_options_help(out);
+        return;
+    }
+    fputs("usage: pinctl [--socket PATH] [--json] COMMAND\n\n", out);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fputs("\n"
+          "  --socket PATH  the daemon's socket (default $PINSERVE_SOCKET, else\n"
+          "                 /run/pinserve/pinserve.sock, else $XDG_RUNTIME_DIR/pinserve.sock)\n"
+          "  --json         print JSON\n"
+          "  --help         print this\n\n"
+          "Exit status: 0 done, 1 refused or failed, 2 usage, 3 no daemon.\n",
+          out);
+}

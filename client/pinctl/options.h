@@ -1,0 +1,41 @@
+/*
+ * The command line of pinctl. Options of the program may stand before or after the command, those
+ * of a command behind it.
+ */
+#ifndef PINCTL_OPTIONS_H
+#define PINCTL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "bench_options.h"
+#include "proto/failure.h"
+
+enum command {
+    COMMAND_NONE, /* with help only */
+    COMMAND_STATUS,
+    COMMAND_DEVICES,
+    COMMAND_POOLS,
+    COMMAND_JOBS,
+    COMMAND_STATS,
+    COMMAND_BENCH,
+    COMMAND_VERSION,
+};
+
+struct options {
+    const char *socket; /* NULL: the usual places */
+    bool json;
+    bool help; /* print it and do nothing else */
+    bool watch;
+    enum command command;
+    struct bench_options bench;
+};
+
+/* The texts in *options point into argv, which is reordered. -EINVAL: wrong, in words that name
+ * the word; -EOPNOTSUPP: right, but not served by this version. */
+int options_parse(int argc, char **argv, struct options *options, struct failure *failure);
+
+/* Help for a command, or for the program with COMMAND_NONE. */
+void options_help(enum command command, FILE *out);
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * The command line of pinctl: what is taken, from where, and what a refusal names.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/pinctl/options.h"
+
+static struct options options;
+static struct failure failure;
+
+/* Parses "pinctl" and words, which end with NULL. */
+static int parse(const char *const *words)
+{
+    static char store[32][64];
+    static char *argv[33];
+    int argc = 1;
+
+    snprintf(store[0], sizeof(store[0]), "pinctl");
+    for (; words[argc - 1]; argc++)
+        snprintf(store[argc], sizeof(store[argc]), "%s", words[argc - 1]);
+    for (int i = 0; i < argc; i++)
+        argv[i] = store[i];
+    argv[argc] = NULL;
+    failure = (struct failure){.code = 0};
+    return options_parse(argc, argv, &options, &failure);
+}
+
+#define PARSE(...) parse((const char *const[]){__VA_ARGS__, NULL})
+#define BENCH(...) PARSE("bench", "--source", "synthetic:8", "--batch", "4", __VA_ARGS__)
+
+#define assert_refused(expected, ...)                                                              \
+    do {                                                                                           \
+        assert_int_equal(PARSE(__VA_ARGS__), -EINVAL);                                             \
+        assert_string_equal(failure.text, expected);                                               \
+    } while (0)
+
+static void test_commands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum command command;
+    } commands[] = {
+        {"status", COMMAND_STATUS}, {"devices", COMMAND_DEVICES}, {"pools", COMMAND_POOLS},
+        {"jobs", COMMAND_JOBS},     {"stats", COMMAND_STATS},     {"version", COMMAND_VERSION},
+    };
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        assert_int_equal(PARSE(commands[i].name), 0);
+        assert_int_equal(options.command, commands[i].command);
+        assert_false(options.json || options.watch || options.help);
+        assert_null(options.socket);
+    }
+}
+
+static void test_options_of_the_program_stand_anywhere(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--json", "--socket", "/a", "jobs"), 0);
+    assert_true(options.json);
+    assert_string_equal(options.socket, "/a");
+    assert_int_equal(PARSE("jobs", "--socket=/b", "--json"), 0);
+    assert_true(options.json);
+    assert_string_equal(options.socket, "/b");
+    assert_int_equal(BENCH("--json", "--socket", "/c"), 0);
+    assert_true(options.json);
+    assert_string_equal(options.socket, "/c");
+    assert_string_equal(options.bench.source, "synthetic:8");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--help"), 0);
+    assert_true(options.help);
+    assert_int_equal(options.command, COMMAND_NONE);
+    assert_int_equal(PARSE("-h"), 0);
+    assert_true(options.help);
+    assert_int_equal(PARSE("bench", "--help"), 0);
+    assert_true(options.help);
+    assert_int_equal(options.command, COMMAND_BENCH);
+}
+
+static void test_refusals_name_the_word(void **state)
+{
+    (void)state;
+    static const char *const none[] = {NULL};
+    assert_int_equal(parse(none), -EINVAL);
+    assert_string_equal(failure.text, "a command is missing; see pinctl --help");
+    assert_refused("unknown command frobnicate; see pinctl --help", "frobnicate");
+    assert_refused("unknown command evict; see pinctl --help", "evict", "3");
+    assert_refused("unknown option --nope", "--nope", "jobs");
+    assert_refused("unknown option --nope", "jobs", "--nope");
+    assert_refused("unknown option --nope=3", "jobs", "--nope=3");
+    assert_refused("unknown option -x", "-x", "jobs");
+    assert_refused("unknown option -y", "jobs", "-y");
+    assert_refused("unknown option --watch", "jobs", "--watch");
+    assert_refused("--socket needs a value", "jobs", "--socket");
+    assert_refused("--json takes no value", "--json=1", "jobs");
+    assert_refused("jobs: unexpected argument 7", "jobs", "7");
+    assert_refused("bench: unexpected argument x", "bench", "x", "--source", "a", "--batch", "1");
+}
+
+static void test_watch(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--json", "stats", "--watch"), 0);
+    assert_true(options.watch && options.json);
+}
+
+static void test_bench_defaults(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("bench", "--source", "folder:/x", "--batch", "256"), 0);
+    const struct bench_options *bench = &options.bench;
+    assert_string_equal(bench->source, "folder:/x");
+    assert_null(bench->image);
+    assert_true(bench->flip == 0);
+    assert_int_equal(bench->batch, 256);
+    assert_string_equal(bench->device, "auto");
+    assert_string_equal(bench->deliver, "auto");
+    assert_int_equal(bench->depth, 4);
+    assert_int_equal(bench->seed, 0);
+    assert_string_equal(bench->shuffle, "full");
+    assert_string_equal(bench->last, "drop");
+    assert_int_equal(bench->rank, 0);
+    assert_int_equal(bench->world, 1);
+    assert_int_equal(bench->jobs, 1);
+    assert_true(bench->step_ms == 0);
+    assert_int_equal(bench->epochs, 1);
+    assert_true(bench->seconds == 0);
+    assert_int_equal(bench->batches, 0);
+    assert_false(bench->checksum);
+    assert_false(bench_options_given(bench, "jobs"));
+}
+
+static void test_bench_values(void **state)
+{
+    (void)state;
+    assert_int_equal(BENCH("--image", "random-crop:224", "--flip", "0.5", "--device", "cuda:1",
+                           "--deliver=fd", "--depth", "16", "--seed", "18446744073709551615",
+                           "--shuffle", "none", "--last", "pad"),
+                     0);
+    const struct bench_options *bench = &options.bench;
+    assert_string_equal(bench->image, "random-crop:224");
+    assert_true(bench->flip == 0.5);
+    assert_string_equal(bench->device, "cuda:1");
+    assert_string_equal(bench->deliver, "fd");
+    assert_int_equal(bench->depth, 16);
+    assert_true(bench->seed == UINT64_MAX);
+    assert_string_equal(bench->shuffle, "none");
+    assert_string_equal(bench->last, "pad");
+
+    assert_int_equal(BENCH("--rank", "2", "--world", "4", "--jobs", "3", "--step-ms", "2.5",
+                           "--batches", "7", "--checksum"),
+                     0);
+    assert_int_equal(bench->rank, 2);
+    assert_int_equal(bench->world, 4);
+    assert_int_equal(bench->jobs, 3);
+    assert_true(bench->step_ms == 2.5);
+    assert_int_equal(bench->batches, 7);
+    assert_int_equal(bench->epochs, 0);
+    assert_true(bench->checksum);
+    assert_true(bench_options_given(bench, "jobs"));
+
+    assert_int_equal(BENCH("--seconds", "1.5"), 0);
+    assert_true(bench->seconds == 1.5);
+    assert_int_equal(bench->epochs, 0);
+}
+
+static void test_bench_refusals(void **state)
+{
+    (void)state;
+    assert_refused("bench needs --source", "bench", "--batch", "4");
+    assert_refused("bench needs --batch", "bench", "--source", "synthetic:8");
+    static const struct {
+        const char *option, *value, *text;
+    } cases[] = {
+        {"--depth", "x", "--depth x: a whole number from 0 to 4294967295 is wanted"},
+        {"--depth", "-1", "--depth -1: a whole number from 0 to 4294967295 is wanted"},
+        {"--depth", "", "--depth : a whole number from 0 to 4294967295 is wanted"},
+        {"--depth", "4294967296",
+         "--depth 4294967296: a whole number from 0 to 4294967295 is wanted"},
+        {"--seed", "18446744073709551616",
+         "--seed 18446744073709551616: a whole number from 0 to 18446744073709551615 is wanted"},
+        {"--seed", " 1", "--seed  1: a whole number from 0 to 18446744073709551615 is wanted"},
+        {"--flip", "1.5", "--flip 1.5: a number from 0 to 1 is wanted"},
+        {"--flip", "nan", "--flip nan: a number from 0 to 1 is wanted"},
+        {"--flip", "0.5.5", "--flip 0.5.5: a number from 0 to 1 is wanted"},
+        {"--flip", ".", "--flip .: a number from 0 to 1 is wanted"},
+        {"--jobs", "0", "--jobs 0: a whole number from 1 to 256 is wanted"},
+        {"--jobs", "257", "--jobs 257: a whole number from 1 to 256 is wanted"},
+        {"--world", "0", "--world 0: a whole number from 1 to 4294967295 is wanted"},
+        {"--seconds", "0", "--seconds must be more than 0"},
+        {"--step-ms", "0", "--step-ms must be more than 0"},
+        {"--rank", "1", "--rank needs --world"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(BENCH(cases[i].option, cases[i].value), -EINVAL);
+        assert_string_equal(failure.text, cases[i].text);
+    }
+    assert_int_equal(BENCH("--epochs", "1", "--batches", "2"), -EINVAL);
+    assert_string_equal(failure.text, "--epochs and --batches exclude each other");
+    assert_int_equal(BENCH("--seconds", "1", "--checksum"), -EINVAL);
+    assert_string_equal(failure.text,
+                        "--checksum needs --epochs or --batches: what --seconds takes varies");
+}
+
+static void test_token_sequences_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(BENCH("--seq", "128"), -EOPNOTSUPP);
+    assert_string_equal(failure.text,
+                        "--seq is not supported: no source of this version has token sequences");
+}
+
+/* A zero batch passes the parser and is refused by the library, in its words. */
+static void test_library_refuses_values(void **state)
+{
+    (void)state;
+    struct pinclient_spec *spec = NULL;
+    assert_int_equal(PARSE("bench", "--source", "synthetic:8", "--batch", "0"), 0);
+    assert_int_equal(bench_options_spec(&options.bench, 0, &spec, &failure), -EINVAL);
+    assert_null(spec);
+    assert_non_null(strstr(failure.text, "batch"));
+    assert_int_equal(BENCH("--shuffle", "some"), 0);
+    assert_int_equal(bench_options_spec(&options.bench, 0, &spec, &failure), -EINVAL);
+    assert_non_null(strstr(failure.text, "some"));
+    assert_int_equal(BENCH("--jobs", "2"), 0);
+    assert_int_equal(bench_options_spec(&options.bench, 1, &spec, &failure), 0);
+    pinclient_spec_free(spec);
+}
+
+static void test_help_lists_every_option(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    options_help(COMMAND_BENCH, out);
+    fclose(out);
+    for (size_t i = 0; i < bench_options_count; i++) {
+        char line[40];
+        snprintf(line, sizeof(line), "\n  --%s ", bench_options_table[i].name);
+        assert_non_null(strstr(text, line));
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_options_of_the_program_stand_anywhere),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_refusals_name_the_word),
+        cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_bench_defaults),
+        cmocka_unit_test(test_bench_values),
+        cmocka_unit_test(test_bench_refusals),
+        cmocka_unit_test(test_token_sequences_are_refused),
+        cmocka_unit_test(test_library_refuses_values),
+        cmocka_unit_test(test_help_lists_every_option),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
