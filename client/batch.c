@@ -8,6 +8,8 @@
 
 #include "job.h"
 
+#define USES_FEW 8 /* streams of a batch that need no allocation to be followed */
+
 int job_send_release(const struct pinclient_job *job, uint32_t lease, uint32_t generation)
 {
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
@@ -199,9 +201,9 @@ static int batch_give_back_behind(struct pinclient_batch *batch, void *stream)
     if (r == -EBUSY)
         return r;
     size_t n = batch->n_uses;
-    struct device_event *few[8];
+    struct device_event *few[USES_FEW];
     struct device_event **events = few;
-    if (n > sizeof few / sizeof *few)
+    if (n > USES_FEW)
         events = malloc(n * sizeof(struct device_event *));
     if (!events && r == 0)
         r = failure_set(failure, -EIO, "no memory to follow %zu streams", n);

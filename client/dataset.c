@@ -259,6 +259,7 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
     if (max < 1 || max > MESSAGE_FDS_MAX)
         max = MESSAGE_FDS_MAX;
     for (i = 0; i < n && i < max; i++) {
+        fds[i] = -1;
         bytes += strlen(paths[i]) + 8;
         if (i > 0 && bytes > NAMES_BYTES_MAX)
             break;
@@ -281,7 +282,7 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
         r = chunk_post(connection, &message, fds, i, failure);
     }
     for (size_t k = 0; k < i; k++)
-        close(fds[k]);
+        close_fd(&fds[k]);
     return r < 0 ? r : (int)i;
 }
 

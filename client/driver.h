@@ -47,7 +47,7 @@
 #define DRIVER_NAME_EXPANDED(name) #name
 
 struct driver {
-#define DRIVER_FIELD(name) __typeof__(&(name)) name;
+#define DRIVER_FIELD(name) __typeof__ (&(name))(name);
     DRIVER_CALLS(DRIVER_FIELD)
 #undef DRIVER_FIELD
     /* May be absent; then a capture elsewhere in the process can refuse mapping a ring. */

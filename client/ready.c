@@ -137,7 +137,7 @@ int job_take_ready(struct pinclient_job *job, const Pinserve__JobReady *ready,
     job->slot_bytes = ready->slot_bytes;
     job->delivery = ready->delivery;
     job->next = (struct job_cursor){ready->epoch, ready->step};
-    strcpy(job->device_name, ready->device);
+    memcpy(job->device_name, ready->device, strlen(ready->device) + 1);
     job->info.steps = ready->steps;
     job->info.samples = ready->samples;
     job->info.batch = ready->batch;

@@ -1,10 +1,9 @@
 /* A trainer: trains on random crops, validates on center crops, and goes on where it stopped.
  * usage: trainer SOURCE VALIDATION-SOURCE TOKEN-FILE EPOCHS */
 #include <errno.h>
+#include <pinclient.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <pinclient.h>
 
 static int fail(const char *what, const void *handle)
 {
@@ -15,14 +14,12 @@ static int fail(const char *what, const void *handle)
 static struct pinclient_job *open_job(struct pinclient *client, const char *source,
                                       const char *image, double flip, const char *token)
 {
-    struct pinclient_spec *spec;
+    struct pinclient_spec *spec = NULL;
     struct pinclient_job *job;
 
-    if (pinclient_spec_new(&spec) < 0)
-        exit(1);
-    if (pinclient_spec_source(spec, source) < 0 || pinclient_spec_image(spec, image) < 0 ||
-        pinclient_spec_flip(spec, flip) < 0 || pinclient_spec_batch(spec, 32) < 0 ||
-        pinclient_spec_last(spec, "partial") < 0 ||
+    if (pinclient_spec_new(&spec) < 0 || pinclient_spec_source(spec, source) < 0 ||
+        pinclient_spec_image(spec, image) < 0 || pinclient_spec_flip(spec, flip) < 0 ||
+        pinclient_spec_batch(spec, 32) < 0 || pinclient_spec_last(spec, "partial") < 0 ||
         (*token && pinclient_spec_token(spec, token) < 0))
         fail(source, spec);
     if (pinclient_job_open(client, spec, &job) < 0)
