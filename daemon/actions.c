@@ -34,6 +34,8 @@ static void act_ring_make(struct server *server, struct task *task,
     const struct device_ops *ops = station->device->ops;
     struct failure failure = {0};
 
+    if (station->closing)
+        return; /* the core asks again when the process is gone */
     int r = station_open(station, &failure);
     for (uint32_t i = 0; r == 0 && i < task->depth; i++) {
         struct region *region = pool_region(station->pool, memory_region(task->memory[i]));

@@ -52,7 +52,8 @@ struct station {
     struct pool *pool;
     struct list reservations; /* waiting for room, in order */
     bool growing;
-    bool up; /* a process was started and not yet lost */
+    bool up;      /* a process was started and not yet lost */
+    bool closing; /* it was asked to end */
     uint64_t idle_since;
     uint64_t copied_bytes;
     uint32_t restarts;

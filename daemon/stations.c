@@ -150,7 +150,8 @@ static void station_on_lost(void *user, const struct failure *failure)
     struct server *server = station->server;
 
     station_stop_polling(station);
-    station->up = false;
+    station->up = station->closing = false;
+    station->idle_since = 0;
     station->n_registered = 0;
     if (failure->code < 0) {
         station->restarts++;
@@ -385,6 +386,14 @@ int station_find(struct server *server, const char *device, struct station **sta
                        matches ? "not unique" : "unknown", all);
 }
 
+/* Its end comes as lost; a ring that is asked for until then is made by the next process. */
+static void station_close(struct station *station)
+{
+    if (!station->closing)
+        station->device->ops->close(station->device);
+    station->closing = true;
+}
+
 /* An idle device costs nothing: its process ends device.idle after its last ring. */
 void stations_tick(struct server *server, uint64_t now)
 {
@@ -397,7 +406,7 @@ void stations_tick(struct server *server, uint64_t now)
         else if (station->idle_since == 0)
             station->idle_since = now;
         else if (now - station->idle_since >= server->config->device_idle)
-            station->device->ops->close(station->device);
+            station_close(station);
         station_poll(station);
     }
 }
@@ -407,7 +416,7 @@ void stations_close(struct server *server)
     for (uint32_t i = 0; i < server->n_stations; i++) {
         struct station *station = &server->stations[i];
         if (station->up && station->device->ops->has_ring)
-            station->device->ops->close(station->device);
+            station_close(station);
         station_poll(station);
     }
 }
