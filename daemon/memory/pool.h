@@ -21,7 +21,7 @@ struct pool;
 struct pool_info {
     uint32_t regions;
     uint32_t slots;
-    uint64_t bytes, used_bytes, locked_bytes, lingering_bytes;
+    uint64_t bytes, used_bytes, locked_bytes;
     uint64_t pages, pages_local;
     int numa_node;
     const struct failure *bind_failure; /* of some region, or NULL */
@@ -32,31 +32,39 @@ struct pool *pool_new(uint64_t region_bytes);
 /* Every slot must be free and every region gone. */
 void pool_free(struct pool *pool);
 
-/* Takes count slots of bytes each (a multiple of SLOT_ALIGN) from regions of this tenant, or of none.
- * 0: memory_p has count handles. 1: too little room; *regions_p regions of *region_bytes_p each are to be made, added
- * with pool_add_region, and then this is asked again. Nothing is taken then. */
+/* Takes count slots of bytes each (rounded up to SLOT_ALIGN) from regions of this tenant, or of
+ * none. 0: memory_p has count handles. 1: too little room; *regions_p regions of *region_bytes_p
+ * each are to be made, charged to the tenant, added with pool_add_region, and then this is asked
+ * again. Nothing is taken then, nor with -ENOMEM or -EINVAL (no region can be so large).
+ *
+ * The charge of a region follows its slots: with its first slot it moves to the tenant (a region
+ * whose move the tenant's limit forbids counts as no room), with its last it goes back to the
+ * tenant's parent, unless the region is mapped. A region without a charge is left without. */
 int pool_take(struct pool *pool, struct account *tenant, uint64_t bytes, uint32_t count,
               uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p);
 
-/* Gives a slot back at time now (ns). */
+/* Gives a slot back at time now (ns). What is no taken slot is logged as an error and changes
+ * nothing. */
 void pool_give(struct pool *pool, uint64_t memory, uint64_t now);
 
-/* Adds a region, which becomes the pool's. */
+/* Adds a region, which becomes the pool's; without memory for its record it is ended at once. Until
+ * its first slot it is for the tenant that it is charged to, or for any when that is the node. */
 void pool_add_region(struct pool *pool, struct region *region, uint64_t now);
 
-/* Takes out a region that has been without slots for idle_ns, as long as keep_bytes remain; NULL when
- * there is none. It is the caller's then, to destroy. A region that a client ever mapped (see
- * pool_set_mapped) is destroyed too, and never passes to another tenant. */
+/* Takes out the region that has been without slots for longest, at least idle_ns, as long as
+ * keep_bytes remain; NULL when there is none. It is the caller's then, to destroy. A region that a
+ * client ever mapped (see pool_set_mapped) never passes to another tenant, and is taken out
+ * whatever remains. */
 struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
                               uint64_t keep_bytes);
 
 /* The region's pages were given to a client of its tenant. */
 void pool_set_mapped(struct pool *pool, uint32_t region);
 
-/* The region of a slot or of an id; NULL when there is none. */
+/* The region of an id, or of a taken slot, with the slot's address and its offset in the region
+ * (both may be NULL); NULL when there is none. */
 struct region *pool_region(struct pool *pool, uint32_t region);
-struct region *pool_slot(struct pool *pool, uint64_t memory, void **address_p,
-                         uint64_t *offset_p);
+struct region *pool_slot(struct pool *pool, uint64_t memory, void **address_p, uint64_t *offset_p);
 /* Regions one after the other: id at least `from`. */
 struct region *pool_region_next(struct pool *pool, uint32_t from);
 
