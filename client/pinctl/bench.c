@@ -47,7 +47,7 @@ static int bench_init(struct bench *bench, const char *socket, const struct benc
     sigaddset(&bench->signals, SIGINT);
     sigaddset(&bench->signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &bench->signals, &bench->old_signals);
-    progress_init(&bench->progress, stderr, !json);
+    progress_init(&bench->progress, stderr, !json, bench->start_ns);
     bench->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     bench->signal_fd = signalfd(-1, &bench->signals, SFD_CLOEXEC | SFD_NONBLOCK);
     bench->jobs = calloc(bench->n_jobs, sizeof(*bench->jobs));

@@ -12,9 +12,10 @@
 #define BAR_MAX 40
 #define BAR_MIN 8
 
-void progress_init(struct progress *progress, FILE *out, bool wanted)
+void progress_init(struct progress *progress, FILE *out, bool wanted, uint64_t now_ns)
 {
-    *progress = (struct progress){.out = wanted && isatty(fileno(out)) ? out : NULL};
+    *progress =
+        (struct progress){.out = wanted && isatty(fileno(out)) ? out : NULL, .shown_ns = now_ns};
 }
 
 static unsigned int terminal_width(FILE *out)
@@ -57,9 +58,7 @@ void progress_show(struct progress *progress, const struct progress_counts *coun
         return;
     double seconds = (double)(now_ns - progress->shown_ns) / 1e9;
     uint64_t batches = counts->batches - progress->shown.batches;
-    double rate = progress->shown_ns && seconds > 0
-                      ? (double)(counts->samples - progress->shown.samples) / seconds
-                      : 0;
+    double rate = seconds > 0 ? (double)(counts->samples - progress->shown.samples) / seconds : 0;
     double wait_us =
         batches ? (double)(counts->wait_ns - progress->shown.wait_ns) / 1e3 / (double)batches : 0;
     fprintf(

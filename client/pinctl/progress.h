@@ -23,7 +23,7 @@ struct progress {
 };
 
 /* Shows something only where out is a terminal. */
-void progress_init(struct progress *progress, FILE *out, bool wanted);
+void progress_init(struct progress *progress, FILE *out, bool wanted, uint64_t now_ns);
 
 /* Draws the line anew; the rate and the wait are those since the last time. */
 void progress_show(struct progress *progress, const struct progress_counts *counts,

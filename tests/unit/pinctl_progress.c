@@ -52,7 +52,7 @@ static void test_nothing_but_on_a_terminal(void **state)
     struct progress progress;
     struct progress_counts counts = {.batches = 1, .share = 0.5};
     assert_non_null(out);
-    progress_init(&progress, out, true);
+    progress_init(&progress, out, true, 0);
     progress_show(&progress, &counts, 1000);
     progress_end(&progress);
     assert_int_equal(ftell(out), 0);
