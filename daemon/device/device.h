@@ -35,8 +35,7 @@ struct device_events {
     /* A ring is there: fd (owned by the receiver) or an IPC handle of DEVICE_IPC_HANDLE_BYTES. */
     void (*ring_made)(void *user, uint64_t ring, int fd, const uint8_t *ipc_handle);
     /* unsupported: this export cannot work here, another may. */
-    void (*ring_failed)(void *user, uint64_t ring, bool unsupported,
-                        const struct failure *failure);
+    void (*ring_failed)(void *user, uint64_t ring, bool unsupported, const struct failure *failure);
     /* A copy has ended; failure NULL: the bytes are in the ring, for every process. */
     void (*copied)(void *user, uint64_t cookie, const struct failure *failure);
     /* The process has ended (reaped): rings, regions and copies of it are gone, and no event about
@@ -57,14 +56,20 @@ struct device_ops {
 
     /* Starts it, when it is not up. */
     int (*open)(struct device *device, struct failure *failure);
-    /* fd to poll for reading (and, while wants_write, for writing); -1: none, ever or now. */
+    /* fd to poll for reading (and, while wants_write, for writing), the same until lost; -1: not
+     * open. */
     int (*get_fd)(struct device *device);
     bool (*wants_write)(struct device *device);
     /* A pidfd that is readable when the process has ended; -1: none. */
     int (*get_pidfd)(struct device *device);
+    /* Sends what waits and hands out the events that are there, some hundred at most. In an event
+     * every call but free may be made. */
     void (*dispatch)(struct device *device);
 
-    /* Regions, by the pool's number. fd: a read-only description, taken over. */
+    /* The commands below: -ENOTCONN when it is not open, and after close. One that its process,
+     * dying, does not get is 0 all the same: lost follows.
+     *
+     * Regions, by the pool's number. fd: a read-only description, taken over. */
     int (*add_region)(struct device *device, uint32_t region, int fd_consume, size_t bytes);
     int (*remove_region)(struct device *device, uint32_t region);
 
@@ -77,14 +82,14 @@ struct device_ops {
     int (*copy)(struct device *device, uint32_t region, size_t offset, uint64_t ring,
                 size_t ring_offset, size_t bytes, uint64_t cookie);
 
-    /* Asks it to end; lost follows. No rings may be in use. */
+    /* Asks it to end, behind the commands given before; lost follows. No rings may be in use. */
     void (*close)(struct device *device);
-    /* Ends it at once when it is up, and frees the object. */
+    /* Kills it when it is up, waits for its end, and frees the object: no event follows. */
     void (*free)(struct device *device);
 };
 
-/* The host device. number: for a name of its own when there are several; pci "" or an address that
- * placement is to follow. */
+/* The host device. pci: "" or the address of a device that placement is to follow. Its fd is
+ * readable while an event waits for device_dispatch. */
 int device_host_new(const char *pci, const struct device_events *events, void *user,
                     struct device **device_p);
 
@@ -95,11 +100,17 @@ struct device_process_spec {
 
 /* A GPU, served by a process of its own. */
 int device_process_new(const struct device_process_spec *spec, const struct device_info *info,
-                       const struct device_events *events, void *user,
-                       struct device **device_p);
+                       const struct device_events *events, void *user, struct device **device_p);
 
 /* The GPUs of the machine, from sysfs and the NVIDIA driver's files below root ("" for the real
- * one): no device is opened. Fills at most max, returns how many there are. */
+ * one), by PCI address: no device is opened. Fills at most max, returns how many there are. 0 also
+ * when the driver keeps its files to itself (in a container) or does not know its GPUs yet: then
+ * device_list may know more. */
 int device_discover(const char *root, struct device_info *infos, size_t max);
+
+/* The same by asking the driver: runs `program --list`, which takes up to a second or two; for the
+ * start, or off the loop thread. Returns how many there are or a negative errno. */
+int device_list(const char *program, struct device_info *infos, size_t max,
+                struct failure *failure);
 
 #endif

@@ -1,1 +1,296 @@
-/* to be written */
+/*
+ * pinserved-device: one GPU of the daemon's, in a process of its own.
+ *
+ *   pinserved-device UUID            serves that device to the daemon on fd 3
+ *   pinserved-device --list [--json] prints what the driver says of the devices
+ *   pinserved-device --version
+ *
+ * Serving, it sleeps until a command comes, and carries the commands out in
+ * order. What has ended is reported by the driver's own threads, straight into
+ * the socket. It ends when the daemon asks it to, when the daemon is gone, or
+ * when the GPU's context is lost: then with its last words as a reply.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "device/cuda.h"
+#include "device/message.h"
+#include "log.h"
+#include "proto/cleanup.h"
+#include "proto/units.h"
+
+#define LIST_MAX 64
+#define LOG_LINES_PER_SECOND 20
+/* A broken context calls no host function: while one is due, how often to ask. */
+#define CHECK_MS 200
+
+/* -- replies ---------------------------------------------------------------------------------- */
+
+/* Waits while the daemon is behind with reading. One that is gone hears nothing. */
+static void reply_send(const struct device_reply *reply, int fd)
+{
+    struct iovec data = {(void *)(uintptr_t)reply,
+                         offsetof(struct device_reply, text) + strlen(reply->text) + 1};
+    char control[CMSG_SPACE(sizeof fd)] = {0};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    }
+    while (sendmsg(DEVICE_SOCKET_FD, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        ;
+}
+
+static void reply_failure(enum reply_kind kind, uint64_t id, const struct failure *failure)
+{
+    struct device_reply reply = {.kind = kind, .id = id, .code = failure->code};
+
+    reply.unsupported = failure->code == -EOPNOTSUPP;
+    snprintf(reply.text, sizeof reply.text, "%s", failure->text);
+    reply_send(&reply, -1);
+}
+
+static void on_ring_made(uint64_t ring, int fd, const uint8_t *ipc_handle)
+{
+    struct device_reply reply = {.kind = REPLY_RING_MADE, .id = ring, .has_fd = fd >= 0};
+
+    memcpy(reply.ipc_handle, ipc_handle, sizeof reply.ipc_handle);
+    reply_send(&reply, fd);
+}
+
+static void on_copied(uint64_t cookie)
+{
+    struct device_reply reply = {.kind = REPLY_COPIED, .id = cookie};
+
+    reply_send(&reply, -1);
+}
+
+static const struct cuda_events events = {.ring_made = on_ring_made, .copied = on_copied};
+
+/* -- commands --------------------------------------------------------------------------------- */
+
+/* Receives one command and its fd, if any. 0: there is one; 1: the daemon is gone. */
+static int command_receive(struct device_command *command, int *fd_p)
+{
+    struct iovec data = {command, sizeof *command};
+    char control[CMSG_SPACE(sizeof(int))];
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    const struct cmsghdr *header;
+    ssize_t received = recvmsg(DEVICE_SOCKET_FD, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+    *fd_p = -1;
+    if (received < 0)
+        return errno == ECONNRESET ? 1 : -errno;
+    header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_type == SCM_RIGHTS)
+        memcpy(fd_p, CMSG_DATA(header), sizeof *fd_p);
+    if (received == 0)
+        return 1;
+    return received == (ssize_t)sizeof *command ? 0 : -EBADMSG;
+}
+
+/* Waits for a command. 0: one may be there; negative: the context is lost. */
+static int command_wait(struct cuda *cuda, struct failure *failure)
+{
+    struct pollfd poll_fd = {.fd = DEVICE_SOCKET_FD, .events = POLLIN};
+
+    if (poll(&poll_fd, 1, cuda_is_busy(cuda) ? CHECK_MS : -1) == 0)
+        return cuda_check(cuda, failure);
+    return 0;
+}
+
+/* Carries out one command; the fd is taken over. Its failure is reported here. */
+static void command_run(struct cuda *cuda, const struct device_command *command, int fd_consume,
+                        struct failure *failure)
+{
+    cleanup_fd int fd = fd_consume;
+    int r = 0;
+
+    switch (command->kind) {
+    case COMMAND_ADD_REGION:
+        r = cuda_add_region(cuda, command->region, steal_fd(&fd), command->bytes, failure);
+        break;
+    case COMMAND_REMOVE_REGION:
+        r = cuda_remove_region(cuda, command->region, failure);
+        break;
+    case COMMAND_MAKE_RING:
+        r = cuda_make_ring(cuda, command->ring, (enum ring_export)command->export_as,
+                           command->bytes, failure);
+        if (r < 0)
+            reply_failure(REPLY_RING_FAILED, command->ring, failure);
+        return;
+    case COMMAND_FREE_RING:
+        r = cuda_free_ring(cuda, command->ring, failure);
+        break;
+    case COMMAND_COPY:
+        r = cuda_copy(cuda, command->region, command->offset, command->ring, command->ring_offset,
+                      command->bytes, command->cookie, failure);
+        if (r < 0)
+            reply_failure(REPLY_COPIED, command->cookie, failure);
+        return;
+    default:
+        r = failure_set(failure, -EBADMSG, "a command of unknown kind %u", command->kind);
+        break;
+    }
+    if (r < 0)
+        log_warning("%s", failure->text);
+}
+
+/* Serves until the daemon closes: 0; or the context is lost. */
+static int serve_commands(struct cuda *cuda, struct failure *failure)
+{
+    for (;;) {
+        struct device_command command;
+        int fd;
+        int r = command_receive(&command, &fd);
+
+        if (r == 1 || (r == 0 && command.kind == COMMAND_CLOSE))
+            return 0;
+        if (r == -EAGAIN || r == -EINTR) {
+            r = command_wait(cuda, failure);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        if (r < 0)
+            return failure_set(failure, r, "its command socket: %s", strerror(-r));
+        failure->code = 0;
+        command_run(cuda, &command, fd, failure);
+        if (failure->code < 0 && cuda_check(cuda, failure) < 0)
+            return failure->code;
+    }
+}
+
+static int serve(const char *uuid)
+{
+    struct device_reply opened = {.kind = REPLY_OPENED};
+    struct failure failure = {0};
+    struct cuda *cuda;
+    int type = 0;
+    socklen_t length = sizeof type;
+    int r;
+
+    if (getsockopt(DEVICE_SOCKET_FD, SOL_SOCKET, SO_TYPE, &type, &length) ||
+        type != SOCK_SEQPACKET) {
+        fprintf(stderr, "pinserved-device is started by pinserved, with a socket as fd %d\n",
+                DEVICE_SOCKET_FD);
+        return 2;
+    }
+    r = cuda_new(uuid, &events, &cuda, &failure);
+    if (r == 0) {
+        reply_send(&opened, -1);
+        r = serve_commands(cuda, &failure);
+        /* A lost context cannot be taken down in order: the driver does it when the process ends.
+         */
+        if (r == 0)
+            cuda_free(cuda);
+    }
+    if (r < 0)
+        reply_failure(REPLY_FAILED, 0, &failure);
+    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* -- the list --------------------------------------------------------------------------------- */
+
+static void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        if ((unsigned char)*text >= ' ')
+            putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_json(const struct cuda_device *devices, size_t n)
+{
+    printf("{\"devices\": [");
+    for (size_t i = 0; i < n; i++) {
+        const struct cuda_device *device = &devices[i];
+
+        printf("%s\n  {\"uuid\": ", i ? "," : "");
+        print_quoted(device->info.uuid);
+        printf(", \"name\": ");
+        print_quoted(device->info.name);
+        printf(", \"pci\": ");
+        print_quoted(device->info.pci);
+        printf(", \"compute\": \"%d.%d\", \"memory\": %zu, \"fd\": %s, \"ipc\": %s}",
+               device->compute_major, device->compute_minor, device->memory,
+               device->can_export_fd ? "true" : "false", device->can_export_ipc ? "true" : "false");
+    }
+    printf("%s]}\n", n ? "\n" : "");
+}
+
+/* One line a device, its fields divided by tabs: what device_list reads. */
+static void print_lines(const struct cuda_device *devices, size_t n)
+{
+    char memory[32];
+
+    for (size_t i = 0; i < n; i++) {
+        const struct cuda_device *device = &devices[i];
+
+        printf("%s\t%s\t%s\tcompute %d.%d\t%s\tfd %s\tipc %s\n", device->info.uuid,
+               device->info.pci, device->info.name, device->compute_major, device->compute_minor,
+               units_format_bytes(device->memory, memory, sizeof memory),
+               device->can_export_fd ? "yes" : "no", device->can_export_ipc ? "yes" : "no");
+    }
+}
+
+static int list(bool json)
+{
+    static struct cuda_device devices[LIST_MAX];
+    struct failure failure = {0};
+    size_t n;
+
+    if (cuda_list(devices, LIST_MAX, &n, &failure) < 0) {
+        fprintf(stderr, "%s\n", failure.text);
+        return EXIT_FAILURE;
+    }
+    if (n > LIST_MAX)
+        n = LIST_MAX;
+    if (json)
+        print_json(devices, n);
+    else
+        print_lines(devices, n);
+    return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int usage(FILE *stream, int status)
+{
+    fprintf(stream, "usage: pinserved-device UUID | --list [--json] | --version\n");
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *first = argc > 1 ? argv[1] : "";
+
+    log_init(LOG_LEVEL_INFO, LOG_LINES_PER_SECOND);
+    if (!strcmp(first, "--version") && argc == 2)
+        return printf("pinserved-device %s\n", PINSERVE_VERSION) < 0;
+    if (!strcmp(first, "--help") && argc == 2)
+        return usage(stdout, EXIT_SUCCESS);
+    if (!strcmp(first, "--list") && argc == 2)
+        return list(false);
+    if (!strcmp(first, "--list") && argc == 3 && !strcmp(argv[2], "--json"))
+        return list(true);
+    if (argc == 2 && first[0] != '-' && strlen(first) < DEVICE_UUID_MAX && first[0])
+        return serve(first);
+    return usage(stderr, 2);
+}

@@ -1,0 +1,55 @@
+/*
+ * What the files that serve one GPU share: its parts, and who may wait for them.
+ */
+#ifndef PINSERVE_DEVICE_CUDA_INTERNAL_H
+#define PINSERVE_DEVICE_CUDA_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "cuda_attributes.h"
+#include "cuda_driver.h"
+#include "device/cuda.h"
+#include "proto/list.h"
+
+struct cuda {
+    char uuid[DEVICE_UUID_MAX];
+    const struct cuda_events *events;
+    CUdevice device;
+    CUcontext context;
+    CUstream copies, reports, zeroing;
+    CUevent copied;
+    void *zeros; /* a registered page of them; made with the first ring */
+    bool read_only_registers;
+    struct list regions, rings;
+    atomic_uint busy; /* copies and new rings under way */
+};
+
+struct cuda_region {
+    struct list link;
+    uint32_t id;
+    void *address; /* NULL: it could not be mapped, for this failure */
+    size_t bytes;
+    bool registered;
+    struct failure failure;
+    atomic_uint busy;
+};
+
+struct cuda_ring {
+    struct list link;
+    uint64_t id;
+    size_t bytes; /* as allocated */
+    CUdeviceptr address;
+    CUmemGenericAllocationHandle handle; /* 0: made by cuMemAlloc */
+    CUevent zeroed;
+    atomic_bool is_zeroed;
+    atomic_uint busy;
+};
+
+struct cuda_ring *cuda_ring_find(struct cuda *cuda, uint64_t id);
+
+/* Waits until nothing uses what *busy counts: a part's counter, or all of them. */
+int cuda_wait_idle(struct cuda *cuda, atomic_uint *busy, struct failure *failure);
+
+void cuda_free_zeros(struct cuda *cuda);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * What passes between process.c and pinserved-device, each in one packet of a
+ * SOCK_SEQPACKET pair: commands down, replies up. Both ends are built together,
+ * so that the layouts are simply structs; only a reply's text is cut to its length.
+ *
+ * The daemon never waits to send, and always reads: so the device process may.
+ */
+#ifndef PINSERVE_DEVICE_MESSAGE_H
+#define PINSERVE_DEVICE_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+#define DEVICE_SOCKET_FD 3
+
+enum command_kind {
+    COMMAND_ADD_REGION, /* region, bytes; beside it its fd */
+    COMMAND_REMOVE_REGION,
+    COMMAND_MAKE_RING, /* ring, bytes, export_as */
+    COMMAND_FREE_RING,
+    COMMAND_COPY,
+    COMMAND_CLOSE,
+};
+
+struct device_command {
+    uint32_t kind, region;
+    uint64_t ring, offset, ring_offset, bytes, cookie;
+    uint32_t export_as, reserved;
+};
+
+enum reply_kind {
+    REPLY_OPENED,
+    REPLY_RING_MADE, /* id, ipc_handle; or beside it an fd */
+    REPLY_RING_FAILED,
+    REPLY_COPIED, /* id: the cookie; code 0: it is there */
+    REPLY_FAILED, /* the process is about to end, and this is why */
+};
+
+struct device_reply {
+    uint32_t kind;
+    int32_t code;
+    uint64_t id;
+    uint32_t unsupported, has_fd;
+    uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
+    char text[FAILURE_TEXT_MAX]; /* sent up to its end */
+};
+
+#endif
