@@ -113,40 +113,38 @@ static int command_wait(struct cuda *cuda, struct failure *failure)
     return 0;
 }
 
-/* Carries out one command; the fd is taken over. Its failure is reported here. */
-static void command_run(struct cuda *cuda, const struct device_command *command, int fd_consume,
-                        struct failure *failure)
+/* Carries out one command; the fd is taken over. */
+static int command_run(struct cuda *cuda, const struct device_command *command, int fd_consume,
+                       struct failure *failure)
 {
     cleanup_fd int fd = fd_consume;
-    int r = 0;
 
     switch (command->kind) {
     case COMMAND_ADD_REGION:
-        r = cuda_add_region(cuda, command->region, steal_fd(&fd), command->bytes, failure);
-        break;
+        return cuda_add_region(cuda, command->region, steal_fd(&fd), command->bytes, failure);
     case COMMAND_REMOVE_REGION:
-        r = cuda_remove_region(cuda, command->region, failure);
-        break;
+        return cuda_remove_region(cuda, command->region, failure);
     case COMMAND_MAKE_RING:
-        r = cuda_make_ring(cuda, command->ring, (enum ring_export)command->export_as,
-                           command->bytes, failure);
-        if (r < 0)
-            reply_failure(REPLY_RING_FAILED, command->ring, failure);
-        return;
+        return cuda_make_ring(cuda, command->ring, (enum ring_export)command->export_as,
+                              command->bytes, failure);
     case COMMAND_FREE_RING:
-        r = cuda_free_ring(cuda, command->ring, failure);
-        break;
+        return cuda_free_ring(cuda, command->ring, failure);
     case COMMAND_COPY:
-        r = cuda_copy(cuda, command->region, command->offset, command->ring, command->ring_offset,
-                      command->bytes, command->cookie, failure);
-        if (r < 0)
-            reply_failure(REPLY_COPIED, command->cookie, failure);
-        return;
+        return cuda_copy(cuda, command->region, command->offset, command->ring,
+                         command->ring_offset, command->bytes, command->cookie, failure);
     default:
-        r = failure_set(failure, -EBADMSG, "a command of unknown kind %u", command->kind);
-        break;
+        return failure_set(failure, -EBADMSG, "a command of unknown kind %u", command->kind);
     }
-    if (r < 0)
+}
+
+/* Tells of a command that failed, with the context as it was. */
+static void command_failed(const struct device_command *command, const struct failure *failure)
+{
+    if (command->kind == COMMAND_COPY)
+        reply_failure(REPLY_COPIED, command->cookie, failure);
+    else if (command->kind == COMMAND_MAKE_RING)
+        reply_failure(REPLY_RING_FAILED, command->ring, failure);
+    else
         log_warning("%s", failure->text);
 }
 
@@ -168,10 +166,15 @@ static int serve_commands(struct cuda *cuda, struct failure *failure)
         }
         if (r < 0)
             return failure_set(failure, r, "its command socket: %s", strerror(-r));
-        failure->code = 0;
-        command_run(cuda, &command, fd, failure);
-        if (failure->code < 0 && cuda_check(cuda, failure) < 0)
-            return failure->code;
+        if (command_run(cuda, &command, fd, failure) == 0)
+            continue;
+        struct failure lost;
+        r = cuda_check(cuda, &lost);
+        if (r < 0) {
+            *failure = lost;
+            return r;
+        }
+        command_failed(&command, failure);
     }
 }
 
@@ -194,14 +197,14 @@ static int serve(const char *uuid)
     if (r == 0) {
         reply_send(&opened, -1);
         r = serve_commands(cuda, &failure);
-        /* A lost context cannot be taken down in order: the driver does it when the process ends.
-         */
-        if (r == 0)
-            cuda_free(cuda);
     }
-    if (r < 0)
+    if (r < 0) {
         reply_failure(REPLY_FAILED, 0, &failure);
-    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        /* Nothing of a lost context can be taken down in order: the kernel does it. */
+        _exit(EXIT_FAILURE);
+    }
+    cuda_free(cuda);
+    return EXIT_SUCCESS;
 }
 
 /* -- the list --------------------------------------------------------------------------------- */
