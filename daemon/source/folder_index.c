@@ -129,9 +129,10 @@ static int link_stat(struct walk *walk, uint32_t dir, const char *name, struct s
     if (r < 0)
         return r;
     cleanup_fd int fd = folder_open(walk->source, walk->folder, path, O_PATH, &failure);
-    if (fd == -ENOENT && !has_known_extension(name))
+    bool nowhere = fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP;
+    if (nowhere && !has_known_extension(name))
         return 1;
-    if (fd == -ENOENT)
+    if (nowhere)
         return failure_set(walk->failure, fd, "folder %s: %s is a symbolic link that leads nowhere",
                            walk->source->name, path);
     if (fd < 0)

@@ -312,6 +312,20 @@ static int signature_check(struct shard_walk *walk)
     return 0;
 }
 
+/* The samples of this shard that end before the member name. */
+static size_t samples_before(const struct shard_walk *walk, const char *name)
+{
+    const struct open_sample *sample = &walk->sample;
+    size_t n = walk->tar->members.n - (size_t)walk->shard->first_sample;
+
+    if (!sample->open || sample->image == IMAGE_NONE)
+        return n;
+    const char *key = key_at(walk, sample->key);
+    size_t size = strlen(key);
+    bool same = strncmp(name, key, size) == 0 && tar_field(name) == name + size + 1;
+    return same ? n : n + 1;
+}
+
 /* 0, or 1 when the file ends with the data of this member, without padding and end marks. */
 static int member_check(struct shard_walk *walk, const char *name, uint64_t offset, uint64_t size)
 {
@@ -320,9 +334,9 @@ static int member_check(struct shard_walk *walk, const char *name, uint64_t offs
     if (offset > file_size || size > file_size - offset)
         return failure_set(walk->failure, -EBADMSG,
                            "shard %s is cut off at %" PRIu64 ": %s at %" PRIu64 " has %" PRIu64
-                           " bytes; %zu samples before it are whole",
+                           " bytes; samples before it: %zu",
                            walk->shard->name, file_size, name, offset, size,
-                           walk->tar->members.n - (size_t)walk->shard->first_sample);
+                           samples_before(walk, name));
     walk->end = (offset + size + BLOCK - 1) / BLOCK * BLOCK;
     return walk->end > file_size;
 }
@@ -388,7 +402,10 @@ static int archive_walk(struct shard_walk *walk, struct archive *archive,
     if ((uint64_t)walk->shard->st.st_size <= walk->end)
         log_warning("shard %s ends at %jd without a tar's end marks; its members are whole",
                     walk->shard->name, (intmax_t)walk->shard->st.st_size);
-    return sample_close(walk);
+    r = sample_close(walk);
+    if (r < 0)
+        return r;
+    return source_progress_set(walk->source, progress, walk->tar->members.n, walk->failure);
 }
 
 static void free_archive(struct archive **archive)
