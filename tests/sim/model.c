@@ -1,0 +1,532 @@
+/*
+ * The model: each action of the core is carried out on it, and refused when the
+ * world does not allow it.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define JOB "job %" PRIu64 ": "
+
+struct sim_job *sim_job_find(struct sim *sim, uint64_t id)
+{
+    for (int i = 0; i < SIM_JOBS; i++)
+        if (sim->jobs[i].used && sim->jobs[i].id == id)
+            return &sim->jobs[i];
+    return NULL;
+}
+
+struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id)
+{
+    for (int i = 0; i < SIM_RINGS; i++)
+        if (job->rings[i].used && job->rings[i].id == id)
+            return &job->rings[i];
+    return NULL;
+}
+
+struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle)
+{
+    for (int i = 0; i < SIM_DEPTH; i++)
+        if (job->memory[i].owned && job->memory[i].handle == handle)
+            return &job->memory[i];
+    return NULL;
+}
+
+bool sim_job_live(const struct sim_job *job)
+{
+    return !job->closing && !job->told && !job->deaf;
+}
+
+bool sim_ring_usable(const struct sim_ring *ring)
+{
+    return ring->used && ring->made && !ring->lost && ring->mapping != MAPPING_NONE;
+}
+
+static uint32_t held(const struct sim_job *job)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < SIM_DEPTH; i++)
+        count += job->leases[i].held;
+    return count;
+}
+
+static struct task *task_add(struct sim *sim, enum task_type type, const struct core_action *action)
+{
+    struct task *task;
+
+    EXPECT(sim, sim->n_tasks < SIM_TASKS, "more than %d tasks are under way", SIM_TASKS);
+    task = &sim->tasks[sim->n_tasks++];
+    *task = (struct task){.type = type,
+                          .job = action->job,
+                          .feed = action->feed,
+                          .device = action->device,
+                          .ring = action->ring,
+                          .slot = action->slot,
+                          .lease = action->lease,
+                          .generation = action->generation,
+                          .memory = action->memory,
+                          .epoch = action->epoch,
+                          .step = action->step};
+    return task;
+}
+
+static struct task *task_find(struct sim *sim, enum task_type type, uint64_t job)
+{
+    for (uint32_t i = 0; i < sim->n_tasks; i++)
+        if (sim->tasks[i].type == type && sim->tasks[i].job == job)
+            return &sim->tasks[i];
+    return NULL;
+}
+
+/* The number of the batch at (epoch, step), from the job's start on. */
+static int64_t batch_number(const struct sim_job *job, uint64_t epoch, uint64_t step)
+{
+    return (int64_t)((epoch - job->spec.start.epoch) * job->steps + step - job->spec.start.step);
+}
+
+static uint32_t expected_count(const struct sim_job *job, uint64_t step)
+{
+    uint64_t left = job->samples - step * job->spec.order.batch;
+
+    if (job->spec.order.last != ORDER_LAST_PARTIAL || left > job->spec.order.batch)
+        return job->spec.order.batch;
+    return (uint32_t)left;
+}
+
+/* -- what the core may ask for ------------------------------------------------------------- */
+
+static void act_ring_make(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_ring *free = NULL;
+    uint64_t need = job->spec.depth * job->slot_bytes;
+
+    EXPECT(sim, sim_job_live(job), JOB "a ring is made for a job that has ended", job->id);
+    EXPECT(sim, sim->devices[job->spec.device].has_ring, JOB "a ring on a host device", job->id);
+    EXPECT(sim,
+           action->bytes >= need && action->bytes < need + RING_ALIGN &&
+               action->bytes % RING_ALIGN == 0,
+           JOB "a ring of %" PRIu64 " bytes for %" PRIu64, job->id, action->bytes, need);
+    EXPECT(sim,
+           action->delivery == DELIVERY_FD
+               ? job->spec.client_fd
+               : action->delivery == DELIVERY_IPC && job->spec.client_ipc &&
+                     sim->devices[job->spec.device].allow_ipc,
+           JOB "a ring by delivery %d", job->id, (int)action->delivery);
+    for (int i = 0; i < SIM_RINGS; i++) {
+        struct sim_ring *ring = &job->rings[i];
+
+        EXPECT(sim, !ring->used || ring->lost || ring->mapping == MAPPING_NONE,
+               JOB "a ring is made beside ring %" PRIu32, job->id, ring->id);
+        EXPECT(sim, !ring->used || ring->id != action->ring, JOB "ring %" PRIu32 " is made twice",
+               job->id, action->ring);
+        if (!ring->used && !free)
+            free = ring;
+    }
+    EXPECT(sim, free && action->ring, JOB "too many rings", job->id);
+    *free = (struct sim_ring){
+        .used = true, .id = action->ring, .delivery = action->delivery, .bytes = action->bytes};
+    task_add(sim, TASK_RING, action);
+}
+
+static void act_ring_free(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_ring *ring = sim_ring_find(job, action->ring);
+
+    EXPECT(sim, ring && ring->made && !ring->lost, JOB "ring %" PRIu32 " is freed, there is none",
+           job->id, action->ring);
+    EXPECT(sim, !ring->offered || ring->mapping == MAPPING_NONE,
+           JOB "ring %" PRIu32 " is freed under its client", job->id, ring->id);
+    EXPECT(sim, ring->copies == 0, JOB "ring %" PRIu32 " is freed under %" PRIu32 " copies",
+           job->id, ring->id, ring->copies);
+    ring->used = false;
+}
+
+static void act_announce(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_ring *ring = action->ring ? sim_ring_find(job, action->ring) : NULL;
+
+    EXPECT(sim, sim_job_live(job), JOB "it is announced after its end", job->id);
+    EXPECT(sim, job->announced == (action->type == CORE_RING_REPLACED),
+           JOB "ready twice, or replaced before", job->id);
+    EXPECT(sim, action->why && *action->why, JOB "the rung has no why", job->id);
+    if (action->delivery == DELIVERY_HOST) {
+        EXPECT(sim, action->ring == 0, JOB "a ring with delivery host", job->id);
+    } else {
+        EXPECT(sim, ring && sim_ring_usable(ring) && !ring->offered,
+               JOB "ring %" PRIu32 " is announced and not there", job->id, action->ring);
+        EXPECT(sim, ring->delivery == action->delivery, JOB "another delivery", job->id);
+        ring->offered = true;
+    }
+    job->announced = true;
+}
+
+static void expect_workers(struct sim *sim, const struct sim_job *job)
+{
+    uint32_t numa = sim->devices[job->spec.device].numa, busy = 0;
+
+    for (uint32_t i = 0; i < sim->n_tasks; i++)
+        busy += sim->tasks[i].type == TASK_DECODE && !sim->tasks[i].stuck &&
+                sim->devices[sim->tasks[i].device].numa == numa;
+    EXPECT(sim, busy <= sim->batches_per_numa,
+           "the workers of %" PRIu32 " have %" PRIu32 " batches", numa, busy);
+}
+
+/* A batch that was asked for before may be made again only where it was lost. */
+static void expect_lost(struct sim *sim, struct sim_job *job, int64_t batch)
+{
+    EXPECT(sim, batch >= job->delivered, JOB "batch %" PRId64 " is decoded after its hand-off",
+           job->id, batch);
+    for (uint32_t i = 0; i < sim->n_tasks; i++) {
+        const struct task *task = &sim->tasks[i];
+
+        EXPECT(sim,
+               task->type != TASK_DECODE || task->job != job->id || task->batch != batch ||
+                   task->cancelled,
+               JOB "batch %" PRId64 " is decoded twice at a time", job->id, batch);
+    }
+    for (int i = 0; i < SIM_DEPTH; i++) {
+        const struct sim_memory *memory = &job->memory[i];
+
+        EXPECT(sim,
+               !memory->owned || memory->content != CONTENT_FULL || memory->copied ||
+                   memory->batch != batch,
+               JOB "batch %" PRId64 " is decoded and still in a slot", job->id, batch);
+    }
+    for (int i = 0; i < SIM_RINGS; i++)
+        for (int k = 0; sim_ring_usable(&job->rings[i]) && k < SIM_DEPTH; k++)
+            EXPECT(sim, !job->rings[i].slots[k].full || job->rings[i].slots[k].batch != batch,
+                   JOB "batch %" PRId64 " is decoded and still in a ring", job->id, batch);
+}
+
+static void act_decode(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_memory *memory = sim_memory_find(job, action->memory);
+    int64_t batch = batch_number(job, action->epoch, action->step);
+    struct task *task;
+
+    EXPECT(sim, sim_job_live(job) && job->announced, JOB "a batch is decoded for nobody", job->id);
+    EXPECT(sim, memory, JOB "memory %" PRIu64 " is not its own", job->id, action->memory);
+    EXPECT(sim, memory->content != CONTENT_DECODING && !memory->copying && !memory->leased,
+           JOB "memory %" PRIu64 " is used early (%s)", job->id, action->memory,
+           memory->leased    ? "leased"
+           : memory->copying ? "copied"
+                             : "decoded");
+    EXPECT(sim,
+           memory->content != CONTENT_FULL || memory->copied || job->failing ||
+               memory->batch < job->delivered,
+           JOB "memory %" PRIu64 " with batch %" PRId64 " is overwritten", job->id, action->memory,
+           memory->batch);
+    EXPECT(sim, action->step < job->steps && action->count == expected_count(job, action->step),
+           JOB "step %" PRIu64 " of %" PRIu32 " samples", job->id, action->step, action->count);
+    EXPECT(sim, batch <= job->asked, JOB "batch %" PRId64 " is asked for before %" PRId64, job->id,
+           batch, job->asked);
+    if (batch < job->asked)
+        expect_lost(sim, job, batch);
+    else
+        job->asked++;
+    EXPECT(sim, job->asked - job->delivered + held(job) <= job->spec.depth,
+           JOB "more batches than leases", job->id);
+    memory->content = CONTENT_DECODING;
+    memory->batch = batch;
+    memory->copied = false;
+    task = task_add(sim, TASK_DECODE, action);
+    task->batch = batch;
+    expect_workers(sim, job);
+}
+
+static void act_decode_cancel(struct sim *sim, struct sim_job *job,
+                              const struct core_action *action)
+{
+    for (uint32_t i = 0; i < sim->n_tasks; i++) {
+        struct task *task = &sim->tasks[i];
+
+        if (task->type != TASK_DECODE || task->feed != action->feed || task->slot != action->slot ||
+            task->generation != action->generation)
+            continue;
+        EXPECT(sim, !task->cancelled, JOB "a decode is cancelled twice", job->id);
+        task->cancelled = true;
+        return;
+    }
+    sim_fail(sim, JOB "a decode is cancelled that is not under way", job->id);
+}
+
+static void act_copy(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_memory *memory = sim_memory_find(job, action->memory);
+    struct sim_ring *ring = sim_ring_find(job, action->ring);
+    uint32_t lease = action->lease;
+    struct task *task;
+
+    EXPECT(sim, sim_job_live(job), JOB "a batch is copied for nobody", job->id);
+    EXPECT(sim, memory && memory->content == CONTENT_FULL && !memory->copied && !memory->copying,
+           JOB "memory %" PRIu64 " is copied and not ready for it", job->id, action->memory);
+    EXPECT(sim, ring && sim_ring_usable(ring) && lease < job->spec.depth,
+           JOB "a copy to ring %" PRIu32 " slot %" PRIu32, job->id, action->ring, lease);
+    EXPECT(sim, action->bytes == job->slot_bytes, JOB "a copy of %" PRIu64 " bytes", job->id,
+           action->bytes);
+    EXPECT(sim, !ring->slots[lease].copying, JOB "two copies to ring slot %" PRIu32, job->id,
+           lease);
+    EXPECT(sim, !job->leases[lease].held, JOB "a copy to lease %" PRIu32 ", which is held", job->id,
+           lease);
+    EXPECT(sim, !ring->slots[lease].full || ring->slots[lease].batch < job->delivered,
+           JOB "a copy over batch %" PRId64, job->id, ring->slots[lease].batch);
+    memory->copying = true;
+    ring->copies++;
+    ring->slots[lease].copying = true;
+    ring->slots[lease].full = false;
+    ring->slots[lease].batch = memory->batch;
+    task = task_add(sim, TASK_COPY, action);
+    task->batch = memory->batch;
+}
+
+static void act_batch_ready(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_memory *memory = action->ring ? NULL : sim_memory_find(job, action->memory);
+    struct sim_ring *ring = action->ring ? sim_ring_find(job, action->ring) : NULL;
+    struct sim_lease *lease = &job->leases[action->lease];
+
+    EXPECT(sim, sim_job_live(job) && job->announced && !job->peer_gone,
+           JOB "a batch is handed to nobody", job->id);
+    EXPECT(sim, action->epoch == job->next.epoch && action->step == job->next.step,
+           JOB "step %" PRIu64 ":%" PRIu64 " is handed off instead of %" PRIu64 ":%" PRIu64,
+           job->id, action->epoch, action->step, job->next.epoch, job->next.step);
+    EXPECT(sim, action->step < job->steps && action->count == expected_count(job, action->step),
+           JOB "step %" PRIu64 " of %" PRIu32 " samples", job->id, action->step, action->count);
+    EXPECT(sim,
+           action->lease < job->spec.depth && !lease->held &&
+               action->generation > lease->generation,
+           JOB "lease %" PRIu32 " is used early", job->id, action->lease);
+    if (ring)
+        EXPECT(sim,
+               sim_ring_usable(ring) && ring->mapping == MAPPING_OPEN &&
+                   ring->slots[action->lease].full &&
+                   ring->slots[action->lease].batch == job->delivered,
+               JOB "batch %" PRId64 " is handed off and not in its ring slot", job->id,
+               job->delivered);
+    else
+        EXPECT(sim,
+               memory && memory->content == CONTENT_FULL && !memory->leased &&
+                   memory->batch == job->delivered,
+               JOB "batch %" PRId64 " is handed off and not in its slot", job->id, job->delivered);
+    if (memory)
+        memory->leased = true;
+    *lease = (struct sim_lease){.held = true,
+                                .generation = action->generation,
+                                .ring = action->ring,
+                                .memory = action->memory};
+    job->delivered++;
+    job->next.step++;
+}
+
+static void act_epoch_end(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    EXPECT(sim, sim_job_live(job) && !job->peer_gone, JOB "an epoch ends for nobody", job->id);
+    EXPECT(sim, job->next.step == job->steps && job->next.epoch == action->epoch,
+           JOB "epoch %" PRIu64 " ends at %" PRIu64 ":%" PRIu64, job->id, action->epoch,
+           job->next.epoch, job->next.step);
+    job->next = (struct cursor){.epoch = job->next.epoch + 1};
+}
+
+/* The failure of a batch is told when all before it were delivered. Such failures name it. */
+static void act_job_failed(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    uint64_t epoch, step;
+
+    EXPECT(sim, sim_job_live(job) && !job->peer_gone, JOB "it fails for nobody", job->id);
+    EXPECT(sim, action->failure && action->failure->code < 0 && *action->failure->text,
+           JOB "it fails without a reason", job->id);
+    sim_log(sim, "      %s\n", action->failure->text);
+    if (sscanf(action->failure->text, "batch %" SCNu64 ":%" SCNu64, &epoch, &step) == 2)
+        EXPECT(sim, epoch == job->next.epoch && step == job->next.step,
+               JOB "the failure of %" PRIu64 ":%" PRIu64 " is told at %" PRIu64 ":%" PRIu64,
+               job->id, epoch, step, job->next.epoch, job->next.step);
+    job->told = true;
+}
+
+static void act_slot_free(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_memory *memory = sim_memory_find(job, action->memory);
+
+    EXPECT(sim, memory, JOB "memory %" PRIu64 " is given back twice", job->id, action->memory);
+    EXPECT(sim, !sim_job_live(job), JOB "memory is given back by a job that goes on", job->id);
+    EXPECT(sim, memory->content != CONTENT_DECODING && !memory->copying && !memory->leased,
+           JOB "memory %" PRIu64 " is given back early", job->id, action->memory);
+    memory->owned = false;
+}
+
+static void act_job_gone(struct sim *sim, struct sim_job *job)
+{
+    EXPECT(sim, job->closing, JOB "it is gone and was not closed", job->id);
+    for (uint32_t i = 0; i < sim->n_tasks; i++)
+        EXPECT(sim, sim->tasks[i].job != job->id, JOB "it is gone before task %d", job->id,
+               (int)sim->tasks[i].type);
+    for (int i = 0; i < SIM_DEPTH; i++)
+        EXPECT(sim, !job->memory[i].owned && !job->leases[i].held,
+               JOB "it is gone and something of it is left", job->id);
+    for (int i = 0; i < SIM_RINGS; i++)
+        EXPECT(sim, !job->rings[i].used, JOB "it is gone before ring %" PRIu32, job->id,
+               job->rings[i].id);
+    job->used = false;
+}
+
+static void act(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    switch (action->type) {
+    case CORE_INDEX:
+        task_add(sim, TASK_INDEX, action);
+        break;
+    case CORE_INDEX_CANCEL:
+        EXPECT(sim, task_find(sim, TASK_INDEX, job->id), JOB "no index is under way", job->id);
+        break;
+    case CORE_RESERVE:
+        EXPECT(sim, sim_job_live(job) && job->plan_ok, JOB "it reserves in vain", job->id);
+        EXPECT(sim, action->count == job->spec.depth && action->bytes == job->slot_bytes,
+               JOB "it reserves %" PRIu32 " slots", job->id, action->count);
+        task_add(sim, TASK_RESERVE, action);
+        break;
+    case CORE_RING_MAKE:
+        act_ring_make(sim, job, action);
+        break;
+    case CORE_RING_FREE:
+        act_ring_free(sim, job, action);
+        break;
+    case CORE_JOB_READY:
+    case CORE_RING_REPLACED:
+        act_announce(sim, job, action);
+        break;
+    case CORE_DECODE:
+        act_decode(sim, job, action);
+        break;
+    case CORE_DECODE_CANCEL:
+        act_decode_cancel(sim, job, action);
+        break;
+    case CORE_COPY:
+        act_copy(sim, job, action);
+        break;
+    case CORE_BATCH_READY:
+        act_batch_ready(sim, job, action);
+        break;
+    case CORE_EPOCH_END:
+        act_epoch_end(sim, job, action);
+        break;
+    case CORE_JOB_FAILED:
+        act_job_failed(sim, job, action);
+        break;
+    case CORE_SLOT_FREE:
+        act_slot_free(sim, job, action);
+        break;
+    case CORE_JOB_GONE:
+        act_job_gone(sim, job);
+        break;
+    }
+}
+
+void sim_drain(struct sim *sim)
+{
+    static const char *const names[] = {
+        [CORE_INDEX] = "INDEX",
+        [CORE_INDEX_CANCEL] = "INDEX_CANCEL",
+        [CORE_RESERVE] = "RESERVE",
+        [CORE_RING_MAKE] = "RING_MAKE",
+        [CORE_RING_FREE] = "RING_FREE",
+        [CORE_JOB_READY] = "JOB_READY",
+        [CORE_RING_REPLACED] = "RING_REPLACED",
+        [CORE_DECODE] = "DECODE",
+        [CORE_DECODE_CANCEL] = "DECODE_CANCEL",
+        [CORE_COPY] = "COPY",
+        [CORE_BATCH_READY] = "BATCH_READY",
+        [CORE_EPOCH_END] = "EPOCH_END",
+        [CORE_JOB_FAILED] = "JOB_FAILED",
+        [CORE_SLOT_FREE] = "SLOT_FREE",
+        [CORE_JOB_GONE] = "JOB_GONE",
+    };
+    struct core_action action;
+
+    sim->actions = 0;
+    while (core_next_action(sim->core, &action)) {
+        struct sim_job *job = sim_job_find(sim, action.job);
+
+        sim_log(sim,
+                "    %s job %" PRIu64 " ring %" PRIu32 " slot %" PRIu32 " lease %" PRIu32
+                " gen %" PRIu32 " memory %" PRIu64 " at %" PRIu64 ":%" PRIu64 "\n",
+                names[action.type], action.job, action.ring, action.slot, action.lease,
+                action.generation, action.memory, action.epoch, action.step);
+        EXPECT(sim, job, "action %s for job %" PRIu64 ", which is gone", names[action.type],
+               action.job);
+        EXPECT(sim, action.feed == job->feed || !job->feed, JOB "another feed", job->id);
+        job->feed = action.feed;
+        act(sim, job, &action);
+        sim->actions++;
+    }
+}
+
+/* -- what the core says of itself ---------------------------------------------------------- */
+
+static void check_tenant(struct sim *sim, unsigned tenant)
+{
+    uint64_t bytes = 0, jobs = 0, used_bytes = 0, used_jobs = 0;
+    char key[16];
+
+    snprintf(key, sizeof key, "uid:%u", tenant);
+    for (int i = 0; i < SIM_JOBS; i++) {
+        const struct sim_job *job = &sim->jobs[i];
+
+        if (!job->used || job->tenant != tenant)
+            continue;
+        jobs++;
+        for (int k = 0; k < SIM_RINGS; k++)
+            bytes += job->rings[k].used ? job->rings[k].bytes : 0;
+    }
+    list_for_each(link, &sim->accounts.tenants)
+    {
+        const struct account *account = list_entry(link, struct account, link);
+
+        if (strcmp(account->key, key) != 0)
+            continue;
+        used_bytes = account->used[ACCOUNT_DEVICE];
+        used_jobs = account->used[ACCOUNT_JOBS];
+    }
+    EXPECT(sim, used_bytes == bytes && used_jobs == jobs,
+           "tenant %s is charged %" PRIu64 " bytes and %" PRIu64 " jobs, it has %" PRIu64
+           " and %" PRIu64,
+           key, used_bytes, used_jobs, bytes, jobs);
+}
+
+static void check_job(struct sim *sim, const struct sim_job *job)
+{
+    struct core_job_info info;
+    uint64_t bytes = 0;
+    const char *state;
+
+    EXPECT(sim, core_job_find(sim->core, job->id, &info), JOB "it is not to be found", job->id);
+    for (int i = 0; i < SIM_RINGS; i++)
+        bytes += job->rings[i].used ? job->rings[i].bytes : 0;
+    EXPECT(sim, info.leased == held(job) && info.ready >= info.leased && info.ready <= info.depth,
+           JOB "%" PRIu32 " leased and %" PRIu32 " ready, the client holds %" PRIu32, job->id,
+           info.leased, info.ready, held(job));
+    EXPECT(sim, info.ring_bytes == bytes, JOB "%" PRIu64 " bytes of rings are %" PRIu64, job->id,
+           bytes, info.ring_bytes);
+    EXPECT(sim, info.next.epoch == job->next.epoch && info.next.step == job->next.step,
+           JOB "its next step is %" PRIu64 ":%" PRIu64, job->id, info.next.epoch, info.next.step);
+    EXPECT(sim, info.delivered == (uint64_t)job->delivered, JOB "%" PRIu64 " delivered", job->id,
+           info.delivered);
+    state = info.state_text;
+    EXPECT(sim, (strcmp(state, "closing") == 0) == job->closing, JOB "it is %s", job->id, state);
+    EXPECT(sim, !job->told || job->closing || strcmp(state, "failed") == 0, JOB "it is %s", job->id,
+           state);
+}
+
+void sim_check(struct sim *sim)
+{
+    struct failure failure;
+
+    if (core_check(sim->core, &failure) < 0)
+        sim_fail(sim, "core_check: %s", failure.text);
+    for (unsigned tenant = 0; tenant < SIM_TENANTS; tenant++)
+        check_tenant(sim, tenant);
+    for (int i = 0; i < SIM_JOBS; i++)
+        if (sim->jobs[i].used)
+            check_job(sim, &sim->jobs[i]);
+}
