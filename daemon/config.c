@@ -415,6 +415,10 @@ int config_finish(struct config *config, struct failure *failure)
         return failure_set(failure, -EINVAL, "pool.min = %s is more than pool.max = %s",
                            units_format_bytes(config->pool_min, a, sizeof a),
                            units_format_bytes(config->pool_max, b, sizeof b));
+    /* Whole regions; rounded down, so that equal per cents of min and max go together. */
+    if (config->pool_min && config->pool_min < config->pool_region)
+        config->pool_min = config->pool_region;
+    config->pool_min -= config->pool_min % config->pool_region;
     if (!config->limits_pinned)
         config->limits_pinned = config->pool_max;
     return 0;

@@ -73,7 +73,8 @@ int config_set(struct config *config, const char *assignment, struct failure *fa
 /* Sets one key; place, such as "pinserved.conf:12" or "--set", begins the text of a failure. */
 int config_assign(struct config *config, const char *place, const char *section, const char *name,
                   const char *value, struct failure *failure);
-/* Bounds that hold between keys; computes pool_max and limits_pinned where they are "auto". */
+/* Bounds that hold between keys; computes pool_max and limits_pinned where they are "auto", and
+ * makes pool_min whole regions. */
 int config_finish(struct config *config, struct failure *failure);
 /* Every key as a file that would give this configuration. */
 void config_print(const struct config *config, FILE *stream);

@@ -386,6 +386,33 @@ static void test_relations(void **state)
                           "pool.region = 3145728 bytes is not a multiple of 2 MiB");
 }
 
+static void test_pool_min_is_whole_regions(void **state)
+{
+    static const struct {
+        const char *min;
+        uint64_t bytes;
+    } cases[] = {
+        {"pool.min=0", 0},
+        {"pool.min=1", 64 * MIB},
+        {"pool.min=64 MiB", 64 * MIB},
+        {"pool.min=127 MiB", 64 * MIB},
+        {"pool.min=128 MiB", 128 * MIB},
+        /* As much as pool.max, which is no multiple. */
+        {"pool.min=10%", 10240 * MIB},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config config;
+        config_init(&config, 100 * GIB + 999);
+        assert_int_equal(config_set(&config, cases[i].min, NULL), 0);
+        assert_int_equal(config_finish(&config, NULL), 0);
+        assert_int_equal(config.pool_min, cases[i].bytes);
+        assert_int_equal(config.pool_max, 10 * GIB + 99);
+        config_deinit(&config);
+    }
+}
+
 static void test_print_reads_back(void **state)
 {
     struct config a, b;
@@ -530,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_files_that_cannot_be_read),
         cmocka_unit_test(test_set),
         cmocka_unit_test(test_relations),
+        cmocka_unit_test(test_pool_min_is_whole_regions),
         cmocka_unit_test(test_print_reads_back),
         cmocka_unit_test(test_defaults_of_the_configuration_file),
         cmocka_unit_test(test_defaults_of_the_manual_page),
