@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include "log.h"
+#include "memory/available.h"
 #include "proto/cleanup.h"
 #include "proto/limits.h"
+#include "proto/units.h"
 #include "server.h"
 
 /* A task that waits for its slots. */
@@ -367,15 +369,35 @@ void growth_reserve(struct task *task, uint64_t bytes, uint32_t count)
     station_serve(task->station);
 }
 
+/* All of it is compared at once, before the first region: a start that must fail fails at once. */
+static int min_check(uint64_t bytes, struct failure *failure)
+{
+    struct memory_available memory;
+    char need[32], left[32];
+    int r = memory_available_get("", &memory);
+
+    if (r < 0)
+        return failure_set(failure, r, "the memory of this machine: %s", strerror(-r));
+    if (bytes > memory.free)
+        return failure_set(failure, -ENOMEM, "pool.min = %s is more than what is free: %s (%s)",
+                           units_format_bytes(bytes, need, sizeof need),
+                           units_format_bytes(memory.free, left, sizeof left), memory.bound);
+    return 0;
+}
+
 int growth_start(struct server *server, struct failure *failure)
 {
     uint64_t bytes = server->config->pool_region;
     uint64_t n = (server->config->pool_min + bytes - 1) / bytes;
+    int r;
 
     if (n == 0) {
         server->is_ready = true;
         server->ready(server->ready_user);
         return 0;
     }
+    r = min_check(n * bytes, failure);
+    if (r < 0)
+        return r;
     return station_grow(&server->stations[0], &server->accounts.node, (uint32_t)n, bytes, failure);
 }
