@@ -9,7 +9,12 @@
 
 #include <stdint.h>
 
-enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
+enum log_level {
+    LOG_LEVEL_ERROR = 3,
+    LOG_LEVEL_WARNING = 4,
+    LOG_LEVEL_INFO = 6,
+    LOG_LEVEL_DEBUG = 7
+};
 
 struct log_site {
     _Atomic uint64_t window; /* the second in which lines were last counted, and how many */

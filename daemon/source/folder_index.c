@@ -107,7 +107,7 @@ static int file_add(struct walk *walk, uint32_t dir, const char *name, uint64_t 
     int r = array_append_string(&folder->text, name, &folder->arena, &position, walk->failure);
     if (r == 0)
         r = array_reserve(&walk->entries, 1, sizeof(struct entry), &folder->arena, walk->failure);
-    if (r < 0)
+    if (r != 0)
         return r;
     position -= folder_dirs(folder)[dir].names;
     if (position > UINT32_MAX)

@@ -48,8 +48,8 @@ struct sample {
 
 struct source;
 
-/* Opens and indexes. -ECANCELED when progress says so; -ENOENT, -EACCES, -EINVAL, ... name the folder,
- * file, shard and offset. A source without a single sample is refused. */
+/* Opens and indexes. -ECANCELED when progress says so; -ENOENT, -EACCES, -EINVAL, ... name the
+ * folder, file, shard and offset. A source without a single sample is refused. */
 int source_new(const struct source_spec *spec, struct source_progress *progress,
                struct source **source_p, struct failure *failure);
 struct source *source_ref(struct source *source); /* thread-safe */
@@ -71,7 +71,8 @@ int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_
                  enum sample_dtype *dtype_p);
 
 /* Reads one sample (below source_samples) into sample, zero-initialised or used before. Blocks.
- * -EBADMSG: the bytes are bad (cut off); other errors are the system's; both name file or member. */
+ * -EBADMSG: the bytes are bad (cut off); other errors are the system's; both name file or member.
+ */
 int source_read(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure);
 void sample_deinit(struct sample *sample);

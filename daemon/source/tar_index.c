@@ -359,6 +359,10 @@ static int entry_add(struct shard_walk *walk, struct archive *archive, struct ar
             walk->failure, -EINVAL,
             "shard %s: %s is a hard link to %s; make the tar with --hard-dereference",
             walk->shard->name, name, link);
+    if (archive_entry_sparse_count(entry) > 0)
+        return failure_set(walk->failure, -EINVAL,
+                           "shard %s: %s is stored sparse; make the tar without --sparse",
+                           walk->shard->name, name);
     int cut = member_check(walk, name, offset, size);
     if (cut < 0)
         return cut;
@@ -366,10 +370,6 @@ static int entry_add(struct shard_walk *walk, struct archive *archive, struct ar
         walk->source->skipped += archive_entry_filetype(entry) != AE_IFDIR;
         return cut;
     }
-    if (archive_entry_sparse_count(entry) > 0)
-        return failure_set(walk->failure, -EINVAL,
-                           "shard %s: %s is stored sparse; make the tar without --sparse",
-                           walk->shard->name, name);
     int r = member_add(walk, name, offset, size);
     return r < 0 ? r : cut;
 }

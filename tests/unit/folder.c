@@ -152,7 +152,7 @@ static void takes_hidden_and_long_names(void **state)
 
     (void)state;
     memset(name + 2, 'n', 251);
-    strcpy(name + 2 + 251, ".jpg");
+    memcpy(name + 2 + 251, ".jpg", sizeof ".jpg");
     assert_int_equal(strlen(name) - 2, 255);
     put(".hidden/.x.jpg", "1");
     put(".hidden/.jpg", "2");
@@ -250,19 +250,26 @@ static void loops_end(void **state)
     refused(-ELOOP, "c/self.jpg", "leads nowhere");
 }
 
+static void deep_path(char *path, size_t size, int levels)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < levels; i++)
+        n += (size_t)snprintf(path + n, size - n, "d/");
+    snprintf(path + n, size - n, "1.jpg");
+}
+
 static void depth_is_bounded(void **state)
 {
-    char path[512] = "c";
+    char path[512];
 
     (void)state;
-    for (int i = 1; i < 64; i++)
-        strcat(path, "/d");
-    strcat(path, "/1.jpg");
+    deep_path(path, sizeof path, 64);
     put(path, "deep");
     struct source *source = open_source();
     expect_sample(source, 0, path, 0, "deep");
     source_unref(source);
-    strcpy(strrchr(path, '/'), "/d/1.jpg");
+    deep_path(path, sizeof path, 65);
     put(path, "deeper");
     refused(-ELOOP, "/data/photos", "more than 64 levels deep");
 }

@@ -188,7 +188,7 @@ static void long_and_utf8_names_are_no_samples_of_their_own(void **state)
 
     (void)state;
     memset(name, 'n', 200);
-    strcpy(name + 200, ".jpg");
+    memcpy(name + 200, ".jpg", sizeof ".jpg");
     for (int i = 0; i < 2; i++) {
         int fd = tar_make(i == 0 ? GNU : PAX, members, 3);
         struct source *source = open_one(fd);
@@ -298,15 +298,10 @@ static void many_keys_are_told_apart(void **state)
 
 static void labels_are_integers(void **state)
 {
-    static const char *const wrong[] = {"",
-                                        "cat",
-                                        "1.5",
-                                        "1 2",
-                                        "0x1",
-                                        "99999999999999999999",
-                                        "00000000000000000000000000000000000000000000000000"
-                                        "0000000000000000000000000000000000000000000000000001"};
+    char padded[80];
+    const char *const wrong[] = {"", "cat", "1.5", "1 2", "0x1", "99999999999999999999", padded};
 
+    snprintf(padded, sizeof padded, "%070d", 1);
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const struct member members[] = {{"1.cls", wrong[i], 0}, {"1.jpg", "x", 0}};
@@ -492,6 +487,29 @@ static void links_and_directories_are_no_samples(void **state)
             "--hard-dereference");
 }
 
+static void sparse_members_are_refused(void **state)
+{
+    struct archive *archive = archive_write_new();
+    struct archive_entry *entry = archive_entry_new();
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    static const char bytes[65536];
+
+    (void)state;
+    archive_write_set_format_pax(archive);
+    archive_write_open_fd(archive, fd);
+    archive_entry_set_pathname(entry, "1.jpg");
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_size(entry, sizeof bytes);
+    archive_entry_sparse_add_entry(entry, 0, 512);
+    archive_entry_sparse_add_entry(entry, 65024, 512);
+    assert_int_equal(archive_write_header(archive, entry), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(archive, bytes, sizeof bytes), sizeof bytes);
+    archive_entry_free(entry);
+    archive_write_close(archive);
+    archive_write_free(archive);
+    refused(fd, -EINVAL, "1.jpg is stored sparse", "without --sparse");
+}
+
 static void read_errors_name_shard_member_and_offset(void **state)
 {
     const struct member members[] = {{"001.jpg", "", 0}, {"002.jpg", NULL, 1000}};
@@ -611,6 +629,7 @@ int main(void)
         tar_test(shards_follow_each_other),
         tar_test(other_members_are_skipped),
         tar_test(links_and_directories_are_no_samples),
+        tar_test(sparse_members_are_refused),
         tar_test(read_errors_name_shard_member_and_offset),
         tar_test(shards_are_regular_files_open_for_reading),
         tar_test(a_huge_member_is_refused_before_it_is_read),
