@@ -279,26 +279,6 @@ static int station_grow(struct station *station, struct account *account, uint32
     return 0;
 }
 
-/* Regions made at start belong to nobody; the first tenant with a slot in one pays for it. */
-static int task_charge_regions(struct task *task, uint32_t count, struct failure *failure)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        struct region *region = pool_region(task->station->pool, memory_region(task->memory[i]));
-        if (region->charge.account == task->tenant)
-            continue;
-        charge_release(&region->charge);
-        int r =
-            charge_acquire(&region->charge, task->tenant, ACCOUNT_PINNED, region->bytes, failure);
-        if (r < 0) {
-            struct failure ignored;
-            charge_acquire(&region->charge, &task->server->accounts.node, ACCOUNT_PINNED,
-                           region->bytes, &ignored);
-            return r;
-        }
-    }
-    return 0;
-}
-
 /* 0: served. 1: wait, a growth is under way. Negative: refused. */
 static int reservation_serve(struct reservation *reservation, struct failure *failure)
 {
@@ -310,12 +290,8 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
 
     int r = pool_take(station->pool, task->tenant, reservation->bytes, reservation->count,
                       task->memory, &regions, &region_bytes);
-    if (r == 0) {
-        r = task_charge_regions(task, reservation->count, failure);
-        for (uint32_t i = 0; r < 0 && i < reservation->count; i++)
-            pool_give(station->pool, task->memory[i], server_now(server));
-        return r;
-    }
+    if (r == 0)
+        return 0;
     if (r < 0)
         return failure_set(failure, r, "pool of %s: %s", station->device->info.uuid, strerror(-r));
     r = station_grow(station, task->tenant, regions, region_bytes, failure);

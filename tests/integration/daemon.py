@@ -86,7 +86,7 @@ class Daemon:
     def is_up(self):
         if self.process.poll() is not None:
             raise Failed(f"the daemon ended with {self.process.returncode}:\n{self.log()}")
-        return self.pinctl("version", check=False).returncode == 0
+        return self.pinctl("status", check=False).returncode == 0
 
     def log(self):
         with open(self.log_path, errors="replace") as file:

@@ -43,7 +43,7 @@ def test_wrong_values():
              "--batch", "2")
         both(daemon, ["pinned"], "--source", "synthetic:1048576", *ON_HOST, "--batch", "128")
         both(daemon, ["128", "64"], "--source", "synthetic:8:u8:64", *ON_HOST, "--batch", "128")
-        both(daemon, ["random-crop"], "--source", "synthetic:8", *CROP, "--batch", "2")
+        both(daemon, ["synthetic:8", "crop"], "--source", "synthetic:8", *CROP, "--batch", "2")
         both(daemon, ["copy"], "--source", "synthetic:8", *ON_HOST, "--batch", "2", "--deliver",
              "copy")
         events = daemon.batches("--source", "synthetic:8", "--batch", "0")
@@ -133,11 +133,11 @@ def test_no_gpu_for_this_job():
 
 def test_too_little_pool_leaves_others_alone():
     with Daemon("pool.max=8MiB", "pool.region=2MiB") as daemon:
-        first = daemon.consume("--source", "synthetic:1048576:u8", "--batch", "1", "--depth", "6",
+        first = daemon.consume("--source", "synthetic:1048576:u8", "--batch", "1", "--depth", "3",
                                "--batches", "3", "--hold", "3", "--wait")
         for _ in range(4):
             first.stdout.readline()
-        both(daemon, ["pinned", "8.0 MiB"], "--source", "synthetic:1048576:u8", *ON_HOST,
+        both(daemon, ["pinned", "8388608"], "--source", "synthetic:1048576:u8", *ON_HOST,
              "--batch", "4")
         expect(first.poll() is None, "the first goes on")
         first.communicate()

@@ -3,16 +3,30 @@ others go on."""
 
 import os
 import random
-import socket
+import sys
 
 import rawpeer
-from daemon import Daemon, expect, expect_equal, run, wait_for
+from daemon import Daemon, Failed, expect, expect_equal, run, wait_for
 from rawpeer import RawPeer, field, message
 
 
-def dropped(daemon, peer, what):
+def in_a_child(attack):
+    """A process of its own: what a peer leases stays until its process is gone."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            attack()
+            status = 0
+        except (Failed, AssertionError, OSError) as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def dropped(daemon, attack, what):
     before = daemon.log().count("dropped:")
-    peer()
+    expect_equal(in_a_child(attack), 0, what)
     wait_for(lambda: daemon.log().count("dropped:") > before, f"{what}: a log line")
     expect_equal(daemon.log().count("dropped:"), before + 1, f"{what}: log lines")
 
