@@ -318,7 +318,8 @@ static void offer_rings(struct peer *peer)
         if (!peer_expect(peer, 20000, &event) || event.ok)
             return;
     }
-    peer_send_failed(peer, -EIO, "no rung works");
+    if (peer->n_rings > 0)
+        peer_send_failed(peer, -EIO, "no rung works");
 }
 
 static void *close_thread(void *argument)
@@ -420,11 +421,21 @@ int peer_open_default(struct peer *peer, struct pinclient_job **job_p)
     return r;
 }
 
-void peer_close(struct peer *peer, struct pinclient_job *job)
+void peer_close_start(struct peer *peer)
 {
     check(pthread_create(&peer->thread, NULL, close_thread, peer) == 0, "thread");
-    pinclient_job_close(job);
+}
+
+void peer_close_end(struct peer *peer)
+{
     pthread_join(peer->thread, NULL);
+}
+
+void peer_close(struct peer *peer, struct pinclient_job *job)
+{
+    peer_close_start(peer);
+    pinclient_job_close(job);
+    peer_close_end(peer);
 }
 
 /* -- what came ------------------------------------------------------------------------------- */

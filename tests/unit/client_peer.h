@@ -79,6 +79,9 @@ int peer_open(struct peer *peer, const struct pinclient_spec *spec, struct pincl
 int peer_open_default(struct peer *peer, struct pinclient_job **job_p);
 /* Closes it, answering CloseJob; what came is in events. */
 void peer_close(struct peer *peer, struct pinclient_job *job);
+/* In two parts: answers CloseJob from start on; end waits until the client has hung up. */
+void peer_close_start(struct peer *peer);
+void peer_close_end(struct peer *peer);
 
 /* Accepts a connection and exchanges Hellos as the test wants; -1: that was all. */
 int peer_accept(struct peer *peer);
