@@ -20,6 +20,7 @@
 #include "temp_dir.h"
 
 #define FILES 64
+#define UNIT 2000 /* bytes that a file is longer than the one before */
 #define THREADS 4
 
 static struct temp_dir dir;
@@ -27,15 +28,15 @@ static struct temp_dir dir;
 static int make_files(void **state)
 {
     char path[64];
-    char *bytes = malloc(FILES * 5000);
+    char *bytes = malloc(FILES * UNIT);
 
     (void)state;
     if (!bytes || !temp_dir_init(&dir))
         return -1;
     for (int i = 0; i < FILES; i++) {
-        memset(bytes, i + 1, FILES * 5000);
+        memset(bytes, i + 1, FILES * UNIT);
         snprintf(path, sizeof path, "c%d/%02d.jpg", i % 2, i);
-        if (!temp_dir_write(&dir, path, bytes, (size_t)(i + 1) * 5000))
+        if (!temp_dir_write(&dir, path, bytes, (size_t)(i + 1) * UNIT))
             return -1;
     }
     free(bytes);
@@ -71,7 +72,7 @@ static bool sample_right(const struct sample *sample, uint64_t index)
 {
     int byte = expected_byte(index);
 
-    if (sample->size != (size_t)byte * 5000 || sample->label != (index >= FILES / 2))
+    if (sample->size != (size_t)byte * UNIT || sample->label != (index >= FILES / 2))
         return false;
     for (size_t i = 0; i < sample->size; i++) {
         if (sample->bytes[i] != byte)
@@ -90,7 +91,7 @@ static void the_buffer_grows_and_is_kept(void **state)
     assert_true(sample_right(&sample, FILES - 1));
     const uint8_t *buffer = sample.buffer;
     size_t capacity = sample.capacity;
-    assert_true(capacity >= FILES * 5000);
+    assert_true(capacity >= FILES * UNIT);
     for (uint64_t i = 0; i < FILES; i++) {
         assert_int_equal(source_read(source, i, &sample, NULL), 0);
         assert_true(sample_right(&sample, i));

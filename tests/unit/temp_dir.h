@@ -50,7 +50,7 @@ static inline void temp_dir_deinit(struct temp_dir *dir)
 /* Makes the directories of path, below dir. */
 static inline bool temp_dir_mkdirs(const struct temp_dir *dir, const char *path)
 {
-    char part[PATH_MAX];
+    char part[PATH_MAX + 1];
 
     snprintf(part, sizeof part, "%s/", path);
     for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
