@@ -60,14 +60,14 @@ static int pattern_parse(const char *text, struct pattern *pattern, struct failu
     pattern->rest = parse_from(text);
     while (memchr(pattern->rest.text, '{', pattern->rest.size)) {
         if (pattern->n_ranges == RANGES_MAX)
-            return failure_set(failure, -EINVAL, "tar \"%.300s\": more than %d ranges", text,
+            return failure_set(failure, -EINVAL, "\"tar:%.300s\": more than %d ranges", text,
                                RANGES_MAX);
         struct range *range = &pattern->ranges[pattern->n_ranges++];
         range->before = parse_cut(&pattern->rest, '{');
         struct parse_text inside = parse_cut(&pattern->rest, '}');
         if (inside.last || range_parse(inside, range) < 0)
             return failure_set(failure, -EINVAL,
-                               "tar \"%.300s\": \"{%.*s\" is no range: write {000..099}", text,
+                               "\"tar:%.300s\": \"{%.*s\" is no range: write {000..099}", text,
                                (int)(inside.size + (inside.last ? 0 : 1)), inside.text);
         if (__builtin_mul_overflow(pattern->count, range->count, &pattern->count))
             pattern->count = UINT64_MAX;
@@ -128,14 +128,14 @@ static int paths_add(struct paths *paths, const char *pattern, char *path_consum
     if (paths->n == paths->max) {
         free(path_consume);
         return failure_set(failure, -EINVAL,
-                           "tar \"%.300s\": more than the %zu files that the "
+                           "\"tar:%.300s\": more than the %zu files that the "
                            "daemon takes",
                            pattern, paths->max);
     }
     char **list = path_consume ? reallocarray(paths->list, paths->n + 1, sizeof *list) : NULL;
     if (!list) {
         free(path_consume);
-        return failure_set(failure, -ENOMEM, "tar \"%.300s\": no memory for its names", pattern);
+        return failure_set(failure, -ENOMEM, "\"tar:%.300s\": no memory for its names", pattern);
     }
     paths->list = list;
     paths->list[paths->n++] = path_consume;
@@ -154,10 +154,10 @@ static int paths_add_glob(struct paths *paths, const char *pattern, struct failu
     int r = glob(pattern, GLOB_NOSORT, NULL, &found);
 
     if (r == GLOB_NOMATCH)
-        return failure_set(failure, -ENOENT, "tar \"%.300s\": no file matches", pattern);
+        return failure_set(failure, -ENOENT, "\"tar:%.300s\": no file matches", pattern);
     if (r != 0)
         return failure_set(failure, r == GLOB_NOSPACE ? -ENOMEM : -EIO,
-                           "tar \"%.300s\": cannot look for files that match", pattern);
+                           "\"tar:%.300s\": cannot look for files that match", pattern);
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, path_compare);
     for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
         r = paths_add(paths, pattern, strdup(found.gl_pathv[i]), failure);
@@ -176,7 +176,7 @@ int dataset_expand(const char *pattern, size_t max, char ***paths_p, size_t *n_p
         return r;
     if (parsed.count > max)
         return failure_set(failure, -EINVAL,
-                           "tar \"%.300s\": names %llu files, and the daemon takes at most %zu",
+                           "\"tar:%.300s\": names %llu files, and the daemon takes at most %zu",
                            pattern, (unsigned long long)parsed.count, max);
     for (uint64_t i = 0; i < parsed.count; i++) {
         cleanup_free char *text = pattern_text(&parsed, i);
