@@ -394,7 +394,7 @@ int config_finish(struct config *config, struct failure *failure)
 {
     char a[32], b[32];
 
-    if (config->pool_region % REGION_MIN)
+    if (config->pool_region < REGION_MIN || config->pool_region % REGION_MIN)
         return failure_set(failure, -EINVAL,
                            "pool.region = %" PRIu64 " bytes is not a multiple of 2 MiB",
                            config->pool_region);
