@@ -59,39 +59,37 @@ static int file_caps_set(uint32_t wanted)
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-/* Reads the calling thread's; groups_p is to be freed. */
-static int thread_identity(struct identity *identity_p, gid_t **groups_p, int *n_groups_p)
+/* Reads the calling thread's. Returns all of its groups, to be freed; NULL, errno: it failed. */
+static gid_t *thread_identity(struct identity *identity_p, int *n_groups_p)
 {
     int n = getgroups(0, NULL);
 
     if (n < 0)
-        return -errno;
+        return NULL;
     gid_t *groups = malloc(((size_t)n + 1) * sizeof *groups);
     if (!groups)
-        return -ENOMEM;
+        return NULL;
     n = getgroups(n, groups);
     if (n < 0) {
         free(groups);
-        return -errno;
+        return NULL;
     }
     /* No uid or gid is -1: it changes nothing and tells what is. */
     identity_p->uid = (uid_t)syscall(SYS_setfsuid, (uid_t)-1);
     identity_p->gid = (gid_t)syscall(SYS_setfsgid, (gid_t)-1);
     identity_p->n_groups = (size_t)n < GROUPS_MAX ? (uint32_t)n : GROUPS_MAX;
     memcpy(identity_p->groups, groups, identity_p->n_groups * sizeof *groups);
-    *groups_p = groups;
     *n_groups_p = n;
-    return 0;
+    return groups;
 }
 
 static void own_read(void)
 {
-    struct __user_cap_data_struct data[2];
+    struct __user_cap_data_struct data[2] = {0};
 
-    own.error = thread_identity(&own.identity, &own.groups, &own.n_groups);
-    if (own.error == 0)
-        own.error = caps_get(data);
-    if (own.error < 0)
+    own.groups = thread_identity(&own.identity, &own.n_groups);
+    own.error = own.groups ? caps_get(data) : -errno;
+    if (own.error != 0)
         return;
     own.identity.uid = geteuid();
     own.identity.gid = getegid();
@@ -166,12 +164,12 @@ static int own_restore(void)
 static int assumed_look(void)
 {
     struct identity now;
-    gid_t *groups;
     int n_groups;
-    int r = thread_identity(&now, &groups, &n_groups);
+    int r = 0;
+    gid_t *groups = thread_identity(&now, &n_groups);
 
-    if (r < 0)
-        return r;
+    if (!groups)
+        return -errno;
     bool same = now.uid == own.identity.uid && now.gid == own.identity.gid &&
                 n_groups == own.n_groups &&
                 memcmp(groups, own.groups, (size_t)n_groups * sizeof *groups) == 0;
