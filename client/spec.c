@@ -89,7 +89,7 @@ static int shape_parse(const char *source, struct parse_text text, uint32_t shap
     uint64_t bytes = 1;
     size_t n = 0;
 
-    while (text.size > 0 || n == 0) {
+    for (;;) {
         struct parse_text part = parse_cut(&text, 'x');
         uint64_t value;
         if (n == DIMS_MAX - 1)
