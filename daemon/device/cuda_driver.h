@@ -25,7 +25,7 @@
     call(cuMemMap) call(cuMemUnmap) call(cuMemSetAccess)
 // clang-format on
 
-#define CUDA_DRIVER_MEMBER(name) __typeof__(&(name)) name; // NOLINT(bugprone-macro-parentheses)
+#define CUDA_DRIVER_MEMBER(name) __typeof__(&(name)) name;
 
 struct cuda_driver {
     CUDA_DRIVER_CALLS(CUDA_DRIVER_MEMBER)

@@ -46,7 +46,7 @@ int sysfs_numa_node(const char *root, const char *pci)
         return -1;
     snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s/numa_node", root, pci);
     cleanup(close_file) FILE *file = fopen(path, "re");
-    if (!file || fscanf(file, "%d", &node) != 1) // NOLINT(cert-err34-c)
+    if (!file || fscanf(file, "%d", &node) != 1)
         return -1;
     return node < 0 ? -1 : node;
 }
@@ -233,7 +233,7 @@ int device_list(const char *program, struct device_info *infos, size_t max, stru
 {
     char text[LIST_BYTES_MAX], *rest = text;
     int fds[2], status = 0, found = 0, r;
-    pid_t pid;
+    pid_t pid = -1;
 
     if (pipe2(fds, O_CLOEXEC))
         return failure_set(failure, -errno, "%s --list: %s", program, strerror(errno));

@@ -34,21 +34,9 @@
 /* Waits while the daemon is behind with reading. One that is gone hears nothing. */
 static void reply_send(const struct device_reply *reply, int fd)
 {
-    struct iovec data = {(void *)(uintptr_t)reply,
-                         offsetof(struct device_reply, text) + strlen(reply->text) + 1};
-    char control[CMSG_SPACE(sizeof fd)] = {0};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    size_t bytes = offsetof(struct device_reply, text) + strlen(reply->text) + 1;
 
-    if (fd >= 0) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    }
-    while (sendmsg(DEVICE_SOCKET_FD, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
+    while (message_send(DEVICE_SOCKET_FD, reply, bytes, fd) == -EINTR)
         ;
 }
 
@@ -79,29 +67,6 @@ static void on_copied(uint64_t cookie)
 static const struct cuda_events events = {.ring_made = on_ring_made, .copied = on_copied};
 
 /* -- commands --------------------------------------------------------------------------------- */
-
-/* Receives one command and its fd, if any. 0: there is one; 1: the daemon is gone. */
-static int command_receive(struct device_command *command, int *fd_p)
-{
-    struct iovec data = {command, sizeof *command};
-    char control[CMSG_SPACE(sizeof(int))];
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control,
-                             .msg_controllen = sizeof control};
-    const struct cmsghdr *header;
-    ssize_t received = recvmsg(DEVICE_SOCKET_FD, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-    *fd_p = -1;
-    if (received < 0)
-        return errno == ECONNRESET ? 1 : -errno;
-    header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS)
-        memcpy(fd_p, CMSG_DATA(header), sizeof *fd_p);
-    if (received == 0)
-        return 1;
-    return received == (ssize_t)sizeof *command ? 0 : -EBADMSG;
-}
 
 /* Waits for a command. 0: one may be there; negative: the context is lost. */
 static int command_wait(struct cuda *cuda, struct failure *failure)
@@ -153,19 +118,20 @@ static int serve_commands(struct cuda *cuda, struct failure *failure)
 {
     for (;;) {
         struct device_command command;
-        int fd;
-        int r = command_receive(&command, &fd);
+        int fd, r;
+        ssize_t n = message_receive(DEVICE_SOCKET_FD, &command, sizeof command, &fd);
 
-        if (r == 1 || (r == 0 && command.kind == COMMAND_CLOSE))
+        if (n == 0 || (n == (ssize_t)sizeof command && command.kind == COMMAND_CLOSE))
             return 0;
-        if (r == -EAGAIN || r == -EINTR) {
+        if (n == -EAGAIN || n == -EINTR) {
             r = command_wait(cuda, failure);
             if (r < 0)
                 return r;
             continue;
         }
-        if (r < 0)
-            return failure_set(failure, r, "its command socket: %s", strerror(-r));
+        if (n != (ssize_t)sizeof command)
+            return failure_set(failure, n < 0 ? (int)n : -EBADMSG, "its command socket: %s",
+                               n < 0 ? strerror((int)-n) : "a packet of a wrong size");
         if (command_run(cuda, &command, fd, failure) == 0)
             continue;
         struct failure lost;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "device/device.h"
 
@@ -47,5 +48,13 @@ struct device_reply {
     uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
     char text[FAILURE_TEXT_MAX]; /* sent up to its end */
 };
+
+/* Sends one packet; fd, only lent, may be -1. 0 or a negative errno; that the other end is gone is
+ * no error here: receiving says it. */
+int message_send(int socket, const void *data, size_t bytes, int fd);
+
+/* Receives one packet if there is one, and its fd or -1: the packet's bytes; 0: no more will come;
+ * -EAGAIN; another negative errno. */
+ssize_t message_receive(int socket, void *data, size_t size, int *fd_p);
 
 #endif

@@ -210,27 +210,6 @@ static void process_reap(struct process *process)
 
 /* -- commands --------------------------------------------------------------------------------- */
 
-/* 0, or a negative errno; that the process is gone is no error here. */
-static int command_send(const struct process *process, const struct device_command *command, int fd)
-{
-    struct iovec data = {(void *)(uintptr_t)command, sizeof *command};
-    char control[CMSG_SPACE(sizeof fd)] = {0};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-
-    if (fd >= 0) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    }
-    if (sendmsg(process->socket, &message, MSG_NOSIGNAL) >= 0)
-        return 0;
-    return errno == EPIPE || errno == ECONNRESET ? 0 : -errno;
-}
-
 /* -ETOOMANYREFS: the system has too many fds on their way for us; these go out as they arrive. */
 static bool is_full(int r)
 {
@@ -249,7 +228,7 @@ static int command_give(struct device *device, const struct device_command *comm
     if (process->ended)
         return 0;
     if (list_empty(&process->pending))
-        r = command_send(process, command, fd);
+        r = message_send(process->socket, command, sizeof *command, fd);
     if (!is_full(r))
         return r;
     pending = calloc(1, sizeof *pending);
@@ -267,7 +246,8 @@ static void commands_flush(struct process *process)
         struct pending_command *first =
             list_entry(process->pending.next, struct pending_command, link);
 
-        if (is_full(command_send(process, &first->command, first->fd)))
+        if (is_full(
+                message_send(process->socket, &first->command, sizeof first->command, first->fd)))
             return;
         pending_free(first);
     }
@@ -330,34 +310,6 @@ static void process_close(struct device *device)
 
 /* -- replies ---------------------------------------------------------------------------------- */
 
-/* 0: a reply and its fd, if any; 1: no more will come; else a negative errno. */
-static int reply_receive(struct process *process, struct device_reply *reply, int *fd_p)
-{
-    struct iovec data = {reply, sizeof *reply};
-    char control[CMSG_SPACE(sizeof(int))];
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control,
-                             .msg_controllen = sizeof control};
-    const struct cmsghdr *header;
-    ssize_t n = recvmsg(process->socket, &message, MSG_CMSG_CLOEXEC);
-
-    *fd_p = -1;
-    if (n < 0)
-        return errno == ECONNRESET ? 1 : -errno;
-    header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS)
-        memcpy(fd_p, CMSG_DATA(header), sizeof *fd_p);
-    if (n == 0)
-        return 1;
-    if (n < (ssize_t)offsetof(struct device_reply, text))
-        return -EBADMSG;
-    reply->text[n - (ssize_t)offsetof(struct device_reply, text) < (ssize_t)sizeof reply->text
-                    ? n - (ssize_t)offsetof(struct device_reply, text)
-                    : (ssize_t)sizeof reply->text - 1] = '\0';
-    return 0;
-}
-
 static void ring_made(const struct process *process, const struct device_reply *reply, int fd)
 {
     const struct device_events *events = process->device.events;
@@ -413,16 +365,20 @@ static void process_dispatch(struct device *device)
     commands_flush(process);
     for (int n = 0; n < DISPATCH_MAX && !process->ended; n++) {
         struct device_reply reply;
-        int fd, r = reply_receive(process, &reply, &fd);
+        int fd;
+        ssize_t bytes = message_receive(process->socket, &reply, sizeof reply, &fd);
 
-        if (r == 0)
-            reply_handle(process, &reply, fd);
-        else if (r == -EINTR)
-            continue;
-        else if (r == -EAGAIN)
+        if (bytes == -EAGAIN)
             break;
-        else
+        if (bytes == -EINTR)
+            continue;
+        if (bytes <= (ssize_t)offsetof(struct device_reply, text)) {
+            close_fd(&fd);
             process_hang_up(process);
+            break;
+        }
+        ((char *)&reply)[bytes - 1] = '\0';
+        reply_handle(process, &reply, fd);
     }
     if (process->ended)
         process_reap(process);

@@ -30,7 +30,7 @@
     call(cuMemcpyDtoH);                                                                            \
     call(cuMemcpyHtoD)
 
-#define MEMBER(name) __typeof__(&(name)) name // NOLINT(bugprone-macro-parentheses)
+#define MEMBER(name) __typeof__(&(name)) name
 
 static struct {
     CALLS(MEMBER);

@@ -1,6 +1,6 @@
 /*
  * The stand-in's IPC handles: see ipc.h. The listener is a thread, started by
- * the first export.
+ * the first export; it holds the lock while it gives an fd away.
  */
 #include "ipc.h"
 
@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "driver.h"
 #include "proto/cleanup.h"
 
 #define HANDLE_MAGIC 0x70696e7365727665u
@@ -73,8 +74,12 @@ static void *listener_main(void *argument)
 
         if (peer < 0)
             continue;
-        if (recv(peer, &handle, sizeof handle, MSG_WAITALL) == sizeof handle && is_current(&handle))
+        if (recv(peer, &handle, sizeof handle, MSG_WAITALL) != sizeof handle)
+            continue;
+        pthread_mutex_lock(&driver_lock);
+        if (is_current(&handle))
             send_fd(peer, handle.fd);
+        pthread_mutex_unlock(&driver_lock);
     }
     return NULL;
 }
