@@ -83,11 +83,11 @@ def test_auto_falls_back_where_the_driver_lacks_shareable_handles():
         return
     spec = ["--source", "synthetic:64:u8:50", "--batch", "8", "--device", "cuda:0",
             "--epochs", "1"]
-    with Daemon(driver=True, env={"PINSERVE_DRIVER_NO_VMM": "1"}) as daemon:
+    with Daemon(driver=True, env={"PINSERVE_DRIVER_NO_FD": "1"}) as daemon:
         expect_equal(daemon.bench(*spec)["delivery"], "ipc", "delivery without cuMemCreate")
         result = daemon.pinctl("bench", *spec, "--deliver", "fd", check=False)
         expect_equal(result.returncode, 1, "exit status when fd is asked for")
-    with Daemon("device.ipc=off", driver=True, env={"PINSERVE_DRIVER_NO_VMM": "1"}) as daemon:
+    with Daemon("device.ipc=off", driver=True, env={"PINSERVE_DRIVER_NO_FD": "1"}) as daemon:
         result = daemon.pinctl("bench", *spec, check=False)
         expect_equal(result.returncode, 1, "exit status when no rung is left")
         expect("ipc" in result.stderr, f"the text names the rung: {result.stderr}")

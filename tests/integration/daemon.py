@@ -1,7 +1,8 @@
 """A daemon of its own for a test: started on a private socket, asked through pinctl, ended in order.
 
-The build folder comes from $PINSERVE_BUILD. Nothing here knows CUDA: with driver=True the tests'
-stand-in for the driver is put where the dynamic loader finds it.
+The build folder comes from $PINSERVE_BUILD, or one folder with all programs from $PINSERVE_BIN.
+Nothing here knows CUDA: with driver=True the tests' stand-in for the driver is put where the dynamic
+loader finds it; with $PINSERVE_GPU set the machine's own driver serves instead.
 """
 
 import contextlib
@@ -14,10 +15,19 @@ import sys
 import tempfile
 import time
 
-BUILD = os.environ["PINSERVE_BUILD"]
-PINSERVED = os.path.join(BUILD, "daemon", "pinserved")
-PINCTL = os.path.join(BUILD, "client", "pinctl", "pinctl")
-CONSUME = os.path.join(BUILD, "tests", "integration", "consume")
+BUILD = os.environ.get("PINSERVE_BUILD", "")
+BIN = os.environ.get("PINSERVE_BIN", "")
+GPU = os.environ.get("PINSERVE_GPU", "") != ""
+
+
+def program(*path):
+    return os.path.join(BIN, path[-1]) if BIN else os.path.join(BUILD, *path)
+
+
+PINSERVED = program("daemon", "pinserved")
+PINCTL = program("client", "pinctl", "pinctl")
+CONSUME = program("tests", "integration", "consume")
+RING = program("tests", "integration", "ring")
 DRIVER = os.path.join(BUILD, "tests", "driver")
 SANITIZED = os.environ.get("PINSERVE_SANITIZED", "") != ""
 # Everything waits this long at most before it counts as hung.
@@ -49,12 +59,12 @@ def wait_for(condition, what, seconds=PATIENCE):
 
 
 def have_driver():
-    return os.path.exists(os.path.join(DRIVER, "libcuda.so.1"))
+    return GPU or os.path.exists(os.path.join(DRIVER, "libcuda.so.1"))
 
 
 def environment(driver=False, **more):
     env = {k: v for k, v in os.environ.items() if k != "PINSERVE_SOCKET"}
-    if driver:
+    if driver and not GPU:
         env["LD_LIBRARY_PATH"] = DRIVER
     env.update(more)
     return env
@@ -120,10 +130,11 @@ class Daemon:
 
     # -- asking -------------------------------------------------------------------------------
 
-    def pinctl(self, *arguments, check=True, timeout=PATIENCE * 3):
+    def pinctl(self, *arguments, check=True, timeout=PATIENCE * 3, **options):
         result = subprocess.run(
             [PINCTL, "--socket", self.socket, *arguments],
-            env=self.env, capture_output=True, text=True, timeout=timeout)
+            env=self.env, capture_output=True, text=True, timeout=timeout,
+            **options)
         if check and result.returncode != 0:
             raise Failed(f"pinctl {' '.join(arguments)}: {result.returncode}\n{result.stderr}"
                          f"\n{self.log()}")

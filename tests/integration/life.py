@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import images
-from daemon import (PINSERVED, Daemon, environment, expect, expect_equal, folder, have_driver, run,
+from daemon import (PINCTL, PINSERVED, Daemon, environment, expect, expect_equal, folder, have_driver, run,
                     wait_for)
 
 SPEC = ["--source", "synthetic:4096:u8", "--batch", "4"]
@@ -202,8 +202,7 @@ def test_run_serves_its_command():
     before = shm()
     with folder() as path:
         env = {"TMPDIR": path, "XDG_RUNTIME_DIR": ""}
-        pinctl = os.path.join(os.path.dirname(PINSERVED), "..", "client", "pinctl", "pinctl")
-        got = subprocess.run([PINSERVED, "run", "--set", "device.use=host", "--", pinctl, "--json",
+        got = subprocess.run([PINSERVED, "run", "--set", "device.use=host", "--", PINCTL, "--json",
                               "bench", "--source", "synthetic:64:u8", "--batch", "4", "--batches",
                               "5", "--device", "host"], env=environment(**env),
                              capture_output=True, text=True, timeout=60)
@@ -227,9 +226,8 @@ def test_run_with_a_low_limit_on_locking():
     """An ordinary user with RLIMIT_MEMLOCK of 64 KiB: memory unlocked, one warning."""
     if not shutil.which("prlimit"):
         return
-    pinctl = os.path.join(os.path.dirname(PINSERVED), "..", "client", "pinctl", "pinctl")
     command = ["prlimit", "--memlock=65536:65536", PINSERVED, "run", "--set", "device.use=host",
-               "--", pinctl, "bench", "--source", "synthetic:64:u8", "--batch", "4", "--batches",
+               "--", PINCTL, "bench", "--source", "synthetic:64:u8", "--batch", "4", "--batches",
                "5", "--jobs", "2", "--device", "host"]
 
     def demote():

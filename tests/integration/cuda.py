@@ -1,0 +1,164 @@
+"""The CUDA side of the path, on the driver's stand-in, or on a GPU with PINSERVE_GPU set: two
+clients and two users at once, rings that are read-only, release behind a stream, and everything
+returned at the end."""
+
+import json
+import os
+import subprocess
+import threading
+
+from daemon import (GPU, RING, Daemon, expect, expect_equal, have_driver, run, wait_for)
+
+SPEC = ["--source", "synthetic:3x32x32:u8:500", "--batch", "16", "--last", "partial", "--epochs",
+        "2", "--checksum"]
+
+
+def demote():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def reference(daemon):
+    return daemon.bench(*SPEC, "--device", "host")["checksum"]
+
+
+def ring(daemon, delivery):
+    got = subprocess.run([RING, "--socket", daemon.socket, "--deliver", delivery], env=daemon.env,
+                         capture_output=True, text=True, timeout=60)
+    expect_equal(got.returncode, 0, got.stderr)
+    answers = {}
+    for text in got.stdout.splitlines():
+        answers.update(json.loads(text))
+    return answers
+
+
+def test_release_waits_for_the_stream():
+    with Daemon(driver=True) as daemon:
+        for delivery in ("fd", "ipc"):
+            answers = ring(daemon, delivery)
+            expect(answers["release_ms"] < 150, f"release does not wait: {answers}")
+            expect(answers["reuse_ms"] >= 300, f"the slot waits for the stream: {answers}")
+            if "capture" in answers:
+                expect_equal((answers["capture"], answers["after"]), (-16, 0), "capture")
+            if delivery == "fd":
+                expect(answers["write"] != 0, f"a write into the ring is refused: {answers}")
+            print(delivery, answers)
+
+
+def test_two_clients_at_once():
+    with Daemon(driver=True) as daemon:
+        wanted, got = reference(daemon), []
+        threads = [threading.Thread(target=lambda how=how: got.append(daemon.bench(
+            *SPEC, "--device", "cuda:0", "--deliver", how)["checksum"])) for how in ("fd", "ipc")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect_equal(got, [wanted, wanted], "checksums")
+
+
+def test_a_client_of_another_user():
+    if os.geteuid() != 0:
+        return
+    with Daemon("daemon.socket_mode=0666", driver=True) as daemon:
+        os.chmod(daemon.folder, 0o755)
+        wanted = reference(daemon)
+        for how in ("fd", "ipc", "host") if GPU else ("fd", "host"):
+            got = daemon.bench(*SPEC, "--device", "cuda:0", "--deliver", how, preexec_fn=demote)
+            expect_equal((got["delivery"], got["checksum"]), (how, wanted), "another user")
+        tenants = set()
+        client = daemon.consume("--source", "synthetic:8", "--batch", "4", "--hold", "1",
+                                "--batches", "1", "--wait", preexec_fn=demote)
+        client.stdout.readline()
+        tenants = {job["tenant"] for job in daemon.jobs()}
+        expect_equal(tenants, {"uid:65534"}, "who pays")
+        client.communicate()
+
+
+def gpu(daemon):
+    return [row for row in daemon.ask("devices")["devices"] if row["uuid"] != "host"][0]
+
+
+def memory_used():
+    """MiB in use on the first GPU, as the driver tells; None without one."""
+    if not GPU:
+        return None
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
+                          "--id=0"], capture_output=True, text=True, check=True)
+    return int(out.stdout)
+
+
+def test_nothing_is_left_on_the_device():
+    before = memory_used()
+    with Daemon("device.idle=500ms", driver=True) as daemon:
+        expect(not gpu(daemon)["process"], "no process before the first job")
+        daemon.bench(*SPEC, "--device", "cuda:0")
+        expect(gpu(daemon)["copied_bytes"] > 0, "bytes were copied")
+        wait_for(lambda: not gpu(daemon)["process"], "the process ends")
+        expect_equal(gpu(daemon)["ring_bytes"], 0, "bytes of rings")
+        if before is not None:
+            wait_for(lambda: memory_used() <= before, "the memory is free again")
+            print("MiB in use before and after:", before, memory_used())
+        expect_equal(daemon.bench(*SPEC, "--device", "cuda:0")["checksum"], reference(daemon),
+                     "and it starts again")
+
+
+def test_host_delivery_needs_no_process():
+    with Daemon(driver=True) as daemon:
+        got = daemon.bench(*SPEC, "--device", "cuda:0", "--deliver", "host")
+        expect_equal(got["checksum"], reference(daemon), "checksum")
+        expect(not gpu(daemon)["process"], "no process for it")
+
+
+def test_device_memory_has_a_limit():
+    with Daemon("limits.device=2MiB", driver=True) as daemon:
+        result = daemon.pinctl("bench", "--source", "synthetic:1048576", "--batch", "2",
+                               "--device", "cuda:0", check=False)
+        expect_equal(result.returncode, 1, "exit status")
+        expect("2097152" in result.stderr and "device" in result.stderr, result.stderr)
+
+
+def test_faults_of_the_driver():
+    """A copy that is refused fails its job in words; a broken context costs a process, no byte."""
+    if GPU:
+        return
+    with Daemon(driver=True, env={"PINSERVE_DRIVER_FAIL_COPY": "7"}) as daemon:
+        result = daemon.pinctl("bench", *SPEC, "--device", "cuda:0", check=False)
+        expect_equal(result.returncode, 1, "exit status")
+        expect("copy" in result.stderr, result.stderr)
+    with Daemon(driver=True, env={"PINSERVE_DRIVER_BREAK_COPY": "9"}) as daemon:
+        expect_equal(daemon.bench(*SPEC, "--device", "cuda:0")["checksum"], reference(daemon),
+                     "checksum over broken contexts")
+        expect(gpu(daemon)["restarts"] > 0, "the process was replaced")
+
+
+def test_devices_are_told_apart_by_uuid():
+    if GPU:
+        return
+    env = {"PINSERVE_DRIVER_DEVICES": "3"}
+    with Daemon(driver=True, env=env) as daemon:
+        uuids = [d["uuid"] for d in daemon.ask("devices")["devices"] if d["uuid"] != "host"]
+        expect_equal(len(uuids), 3, "devices")
+        short = ["--source", "synthetic:64", "--batch", "4", "--batches", "5", "--device"]
+        for visible, wanted, at in (("1", "cuda:0", 1), ("1,0", "cuda:1", 0),
+                                    (uuids[2], "cuda:0", 2), ("", uuids[1], 1),
+                                    ("2", uuids[2][:12], 2)):
+            before = [d["copied_bytes"] for d in daemon.ask("devices")["devices"]]
+            daemon.env = dict(daemon.env, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {}))
+            daemon.bench(*short, wanted)
+            daemon.env.pop("CUDA_VISIBLE_DEVICES", None)
+            after = [d["copied_bytes"] for d in daemon.ask("devices")["devices"]]
+            moved = [i for i in range(3) if after[i] > before[i]]
+            expect_equal(moved, [at], f"CUDA_VISIBLE_DEVICES={visible}, {wanted}")
+        daemon.env = dict(daemon.env, CUDA_VISIBLE_DEVICES="1")
+        result = daemon.pinctl("bench", *short, "cuda:1", check=False)
+        expect(result.returncode == 1 and uuids[1] in result.stderr,
+               f"the error lists what is there: {result.stderr}")
+
+
+if __name__ == "__main__" and have_driver():
+    run([test_release_waits_for_the_stream, test_two_clients_at_once,
+         test_a_client_of_another_user, test_nothing_is_left_on_the_device,
+         test_host_delivery_needs_no_process, test_device_memory_has_a_limit,
+         test_faults_of_the_driver, test_devices_are_told_apart_by_uuid])
