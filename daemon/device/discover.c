@@ -102,7 +102,7 @@ static enum gpu_state gpu_read(const char *root, const char *pci, struct device_
     int minor = -1;
 
     *info = (struct device_info){.numa_node = -1};
-    snprintf(info->pci, sizeof info->pci, "%s", pci);
+    snprintf(info->pci, sizeof info->pci, "%.*s", (int)sizeof info->pci - 1, pci);
     snprintf(path, sizeof path, "%s" GPUS_DIRECTORY "/%s/information", root, pci);
     cleanup(close_file) FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file)) {

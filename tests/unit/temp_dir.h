@@ -50,9 +50,9 @@ static inline void temp_dir_deinit(struct temp_dir *dir)
 /* Makes the directories of path, below dir. */
 static inline bool temp_dir_mkdirs(const struct temp_dir *dir, const char *path)
 {
-    char part[PATH_MAX + 1];
+    char part[PATH_MAX + 2];
 
-    snprintf(part, sizeof part, "%s/", path);
+    snprintf(part, sizeof part, "%.*s/", PATH_MAX, path);
     for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdirat(dir->fd, part, 0755);
