@@ -26,10 +26,10 @@ static void check(const char *pattern, const char *expected)
 
     if (dataset_expand(pattern, 100, &paths, &n, &failure) < 0)
         fail_msg("%s: %s", pattern, failure.text);
+    size_t used = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i > 0)
-            strcat(joined, " ");
-        strcat(joined, paths[i]);
+        used += (size_t)snprintf(joined + used, sizeof joined - used, "%s%s", i > 0 ? " " : "",
+                                 paths[i]);
         free(paths[i]);
     }
     free(paths);
