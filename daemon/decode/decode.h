@@ -66,9 +66,11 @@ struct decoder *decoder_new(void);
 void decoder_free(struct decoder *decoder);
 
 /* Counts over a decoder's life, for tests and bench: how many images were decoded with each DCT
- * scale, index 0 for 1/1 .. 3 for 1/8; png in png. */
+ * scale, index 0 for 1/1 .. 3 for 1/8; png in png. Of the JPEG files: without_end lacked their EOI
+ * marker and nothing else; plain_inks held CMYK without Adobe's marker, taken as not inverted. */
 struct decoder_counts {
     uint64_t jpeg[4], png;
+    uint64_t without_end, plain_inks;
 };
 void decoder_counts_get(const struct decoder *decoder, struct decoder_counts *counts_p);
 

@@ -26,7 +26,8 @@ struct jpeg {
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf jump;
-    int code; /* what the jump was for */
+    int code;   /* what the jump was for */
+    bool ended; /* an EOI marker is there */
     char message[JMSG_LENGTH_MAX];
 };
 
@@ -217,6 +218,21 @@ static uint32_t at_most(uint32_t n, uint32_t limit)
     return n < limit ? n : limit;
 }
 
+/* Whether libjpeg can leave out columns: it forgets that it decodes a component at a larger scale
+ * than the others when it is to be enlarged sideways all the same. */
+static bool can_crop(const struct jpeg_decompress_struct *info)
+{
+    for (int i = 0; i < info->num_components; i++) {
+        const jpeg_component_info *component = &info->comp_info[i];
+
+        if (component->DCT_scaled_size != info->min_DCT_scaled_size &&
+            component->DCT_scaled_size * component->h_samp_factor !=
+                info->min_DCT_scaled_size * info->max_h_samp_factor)
+            return false;
+    }
+    return true;
+}
+
 /* Rows and columns that the resizer needs, after jpeg_start_decompress. */
 static int read_region(struct decoder *decoder, bool ended)
 {
@@ -227,7 +243,7 @@ static int read_region(struct decoder *decoder, bool ended)
 
     /* Colours of a pixel depend on the columns beside it; at the edge of what is decoded they are
      * made up, so one column more is decoded on either side. */
-    if (ended && x->last - x->first + 2 < info->output_width) {
+    if (ended && can_crop(info) && x->last - x->first + 2 < info->output_width) {
         JDIMENSION right = at_most(x->last + 1, info->output_width), width;
 
         left = x->first > 0 ? x->first - 1 : 0;
@@ -261,7 +277,6 @@ static int decode(struct decoder *decoder, const struct request *request)
 {
     struct jpeg *jpeg = decoder->jpeg;
     struct jpeg_decompress_struct *info = &jpeg->info;
-    bool ended;
     int rc;
 
     jpeg_mem_src(info, request->bytes, request->size);
@@ -271,7 +286,7 @@ static int decode(struct decoder *decoder, const struct request *request)
     if (rc < 0)
         return rc;
     choose_colors(jpeg);
-    ended = has_end(jpeg);
+    jpeg->ended = has_end(jpeg);
     rc = image_plan(decoder, request, info->image_width, info->image_height, 3);
     if (rc < 0)
         return rc;
@@ -280,7 +295,7 @@ static int decode(struct decoder *decoder, const struct request *request)
     info->dct_method = JDCT_ISLOW;
     info->do_fancy_upsampling = TRUE;
     jpeg_start_decompress(info);
-    return read_region(decoder, ended);
+    return read_region(decoder, jpeg->ended);
 }
 
 int jpeg_decode(struct decoder *decoder, const struct request *request)
@@ -297,7 +312,11 @@ int jpeg_decode(struct decoder *decoder, const struct request *request)
     jpeg_abort_decompress(&jpeg->info);
     if (rc < 0 && jpeg->message[0])
         return failure_set(request->failure, rc, "%s: JPEG: %s", request->name, jpeg->message);
-    if (rc == 0)
-        decoder->counts.jpeg[decoder->scale]++;
-    return rc;
+    if (rc < 0)
+        return rc;
+    decoder->counts.jpeg[decoder->scale]++;
+    decoder->counts.without_end += !jpeg->ended;
+    decoder->counts.plain_inks +=
+        jpeg->info.out_color_space == JCS_CMYK && !jpeg->info.saw_Adobe_marker;
+    return 0;
 }

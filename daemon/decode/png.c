@@ -74,6 +74,11 @@ static int decode_whole(struct decoder *decoder, const struct request *request, 
     return 0;
 }
 
+static uint32_t big_endian(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
 int png_decode(struct decoder *decoder, const struct request *request)
 {
     cleanup(free_context) spng_ctx *context = spng_ctx_new(0);
@@ -90,6 +95,12 @@ int png_decode(struct decoder *decoder, const struct request *request)
         error = spng_set_crc_action(context, SPNG_CRC_ERROR, SPNG_CRC_DISCARD);
     if (error == 0)
         error = spng_get_ihdr(context, &header);
+    if (error == SPNG_EOVERFLOW) {
+        rc = image_check_size(request, big_endian(request->bytes + 16),
+                              big_endian(request->bytes + 20), false);
+        if (rc < 0)
+            return rc;
+    }
     if (error)
         return png_failure(request, error);
     interlaced = header.interlace_method != 0;

@@ -55,6 +55,8 @@ struct workers {
     atomic_uint queued;
     atomic_uint sleeping; /* threads that wait for a wake-up */
     unsigned wakeups;     /* sent to them and not taken yet */
+    unsigned active;      /* workers that hold a batch */
+    uint64_t taken;       /* when the last of them took it */
     bool spinning;        /* one worker is about to look at the queue again */
     bool ending;
     bool unbound_told;
@@ -95,11 +97,15 @@ static bool is_large(uint64_t n, uint64_t cost_ns)
 /* Wakes a worker for a batch that nobody has begun. Lock held. */
 static void wake_for(struct workers *workers, const struct work *work)
 {
-    /* The one that is on its way or about to look takes a small batch along. */
-    if ((workers->spinning || workers->wakeups > 0) &&
-        !is_large(work->count, atomic_load_explicit(&workers->cost_ns, memory_order_relaxed)))
-        return;
-    wake_one(workers, UINT32_MAX);
+    bool large =
+        is_large(work->count, atomic_load_explicit(&workers->cost_ns, memory_order_relaxed));
+    bool awake = workers->spinning || workers->wakeups > 0 ||
+                 (workers->active > 0 && now_ns() - workers->taken < WORTH_WAKING_NS);
+
+    /* One that is awake takes a small batch along. Should it not (samples cost more of a sudden),
+     * the next submission or workers_check mends that. */
+    if (large || !awake)
+        wake_one(workers, UINT32_MAX);
 }
 
 /* Has another worker help when that pays. */
@@ -266,6 +272,7 @@ static void worker_fill(struct worker *worker, struct work *work)
     work->read_ns += times.read_ns;
     work->decode_ns += times.decode_ns;
     worker->work = NULL;
+    workers->active--;
     work_leave(workers, work);
     pthread_mutex_unlock(&workers->lock);
 }
@@ -299,6 +306,8 @@ static struct work *worker_next(struct worker *worker)
             work = list_entry(workers->queue.next, struct work, link);
             work->holders++;
             worker->work = work;
+            workers->active++;
+            workers->taken = now_ns();
             if (work->link.next != &workers->queue)
                 wake_for(workers, list_entry(work->link.next, struct work, link));
         } else if (workers->ending) {
@@ -479,5 +488,7 @@ void workers_check(struct workers *workers, uint64_t limit_ns,
         pthread_mutex_lock(&workers->lock);
         work_leave(workers, work);
     }
+    if (!list_empty(&workers->queue))
+        wake_one(workers, UINT32_MAX);
     pthread_mutex_unlock(&workers->lock);
 }

@@ -62,10 +62,8 @@ def make_photos(folder, n):
     sizes = [(500, 375), (375, 500), (640, 480), (333, 500), (500, 333), (1024, 768), (97, 131),
              (225, 224), (800, 601), (300, 801), (2048, 1536), (449, 447)]
     for i in range(n):
-        if i in (40, 60, 84):
-            image = make_large_photo(random, 4608, 3456)
-        else:
-            image = make_photo(random, *sizes[i % len(sizes)])
+        size = sizes[i % len(sizes)] if i not in (40, 60, 84) else (4608, 3456)
+        image = (make_photo if size[0] < 1500 else make_large_photo)(random, *size)
         if i % 10 == 7:
             image = image.convert(("L", "RGB", "P")[i // 10 % 3])
             image.save(folder / f"{i:03}.png")
