@@ -231,7 +231,7 @@ static int shard_open(const char *path, int *fd_p, struct failure *failure)
     return 0;
 }
 
-/* Not waited for: OpenJob's reply tells, too. Fds on their way count against this user's limit on
+/* Has no reply: OpenJob's tells. Fds on their way count against this user's limit on
  * open files, which the daemon soon relieves. */
 static int chunk_post(struct connection *connection, const Pinserve__Message *message,
                       const int *fds, size_t n_fds, struct failure *failure)
@@ -278,7 +278,6 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
         names.n_names = i;
         message.body_case = PINSERVE__MESSAGE__BODY_DATASET_FDS;
         message.dataset_fds = &names;
-        message.id = connection_next_id(connection);
         r = chunk_post(connection, &message, fds, i, failure);
     }
     for (size_t k = 0; k < i; k++)
