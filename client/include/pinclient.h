@@ -24,13 +24,14 @@
  * the handle that the call was made on: pinclient_error().
  *
  * Threads. Calls on different jobs may run at the same time; calls on one job,
- * its batches included, must not. A handle must not be used in a child after
- * fork(): calls return -EPERM there, and the child's exit leaves the parent's
- * leases alone.
+ * its batches included, must not. A connection or a job must not be used in a
+ * child after fork(): calls return -EPERM there, and the child's exit leaves the
+ * parent's leases alone. A spec is plain memory and may be used there.
  *
  * CUDA. The library loads the driver at run time and uses the device's primary
- * context, the one that the CUDA runtime uses. A `stream` is a CUstream or
- * cudaStream_t of that device; NULL is the default stream.
+ * context, the one that the CUDA runtime uses; the caller's current context
+ * stays as it was. A `stream` is a CUstream or cudaStream_t of that device; NULL
+ * is the (legacy) default stream.
  */
 #ifndef PINCLIENT_H
 #define PINCLIENT_H
@@ -52,7 +53,8 @@ extern "C" {
  *  returns the next epoch's first batch, which is already on its way. */
 #define PINCLIENT_EPOCH_END 1
 
-/** pinclient_release, pinclient_batch_use: no stream works on the batch; it may go at once. */
+/** pinclient_release, pinclient_batch_use: no stream works on the batch, but for those that
+ *  pinclient_batch_use() named. */
 #define PINCLIENT_NO_STREAM ((void *)(intptr_t)-1)
 
 struct pinclient;       /**< a connection to the daemon */
@@ -80,13 +82,13 @@ enum pinclient_status {
 
 /** A tensor of a batch. The memory is read-only and valid until the batch is released. */
 struct pinclient_tensor {
-    const char *name;  /**< "image", "data", "label", "index", "status" */
-    const void *data;  /**< device address, or host address with delivery host */
+    const char *name; /**< "image", "data", "label", "index", "status" */
+    const void *data; /**< device address, or host address with delivery host */
     enum pinclient_dtype dtype;
-    uint32_t n_dims;   /**< the batch dimension included */
+    uint32_t n_dims;                      /**< the batch dimension included */
     uint64_t shape[PINCLIENT_DIMS_MAX];   /**< shape[0] is the count of samples of this batch */
     uint64_t strides[PINCLIENT_DIMS_MAX]; /**< in bytes */
-    uint64_t bytes;    /**< of shape, without padding */
+    uint64_t bytes;                       /**< of shape, without padding */
 };
 
 /** What a batch is. */
@@ -97,14 +99,14 @@ struct pinclient_batch_info {
 
 /** What a job got. */
 struct pinclient_job_info {
-    uint64_t id;           /**< the daemon's number, as pinctl shows it */
-    uint64_t steps;        /**< batches of an epoch */
-    uint64_t samples;      /**< of the dataset */
-    uint32_t batch;        /**< samples of a full batch */
-    uint32_t depth;        /**< batches that may be leased or waiting at a time */
-    uint32_t n_tensors;    /**< of each batch, in layout order */
-    const char *device;    /**< "host" or the GPU's UUID; valid as long as the job */
-    const char *delivery;  /**< "fd", "ipc", "host" */
+    uint64_t id;          /**< the daemon's number, as pinctl shows it */
+    uint64_t steps;       /**< batches of an epoch */
+    uint64_t samples;     /**< of the dataset */
+    uint32_t batch;       /**< samples of a full batch */
+    uint32_t depth;       /**< batches that may be leased or waiting at a time */
+    uint32_t n_tensors;   /**< of each batch, in layout order */
+    const char *device;   /**< "host" or the GPU's UUID; valid as long as the job */
+    const char *delivery; /**< "fd", "ipc", "host" */
 };
 
 /** @return the library's version, "0.1.0"; static. */
@@ -117,10 +119,11 @@ PINCLIENT_API const char *pinclient_version(void);
  *
  * @param socket  path of its socket; NULL: $PINSERVE_SOCKET, else /run/pinserve/pinserve.sock,
  *                else $XDG_RUNTIME_DIR/pinserve.sock, the first that is there
- * @param client_p  the connection; close it with pinclient_close(). Set on error, too, when there was
- *                  memory for it, so that pinclient_error() can tell; NULL otherwise
+ * @param client_p  the connection; close it with pinclient_close(). Set on error, too, when there
+ * was memory for it, so that pinclient_error() can tell; NULL otherwise
  * @return 0; -ENOENT or -ECONNREFUSED: no daemon; -EACCES: not allowed (names path and group);
- *         -ENAMETOOLONG; -EPROTONOSUPPORT: no protocol version in common
+ *         -ENAMETOOLONG; -EPROTONOSUPPORT: no protocol version in common; -ETIMEDOUT: the daemon
+ * does not answer within 30 s; -EPROTO: what answers is no daemon; -EPERM, -EDQUOT: it refuses
  */
 PINCLIENT_API int pinclient_connect(const char *socket, struct pinclient **client_p);
 
@@ -137,7 +140,8 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  * The dataset, required.
  *
  * - `folder:DIR`: class folders, sorted by bytes, are the labels; image files beneath them
- * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges or a glob
+ * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges (taken in the
+ * order of counting, the last range fastest), a glob (its files sorted by bytes), or both
  * - `synthetic:SHAPE[:u8|f32[:N]]`: N samples (65,536) of a shape like 3x224x224, of pseudo-random
  *   values that depend on the sample's number only
  *
@@ -150,7 +154,7 @@ PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char 
  * What images become: uint8, height x width x 3 (RGB).
  *
  * - `random-crop:S[,area=A..B][,ratio=A..B]`: a random box of 0.08 to 1 of the image's area and
- *   3/4 to 4/3 as wide as high, resized to S x S pixels
+ *   3/4 to 4/3 as wide as high, resized to S x S pixels. A and B are written 0.08 or 3/4
  * - `center-crop:S[:R]`: shorter side to R pixels (S * 8/7, 256 for 224), then the middle S x S
  * - `none` (default): no decoding; for sources of raw samples
  *
@@ -158,7 +162,8 @@ PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char 
  */
 PINCLIENT_API int pinclient_spec_image(struct pinclient_spec *spec, const char *image);
 
-/** Probability of a horizontal flip, 0 (default) to 1. @return 0 or -EINVAL */
+/** Probability of a horizontal flip, 0 (default) to 1, in steps of a millionth. @return 0 or
+ *  -EINVAL */
 PINCLIENT_API int pinclient_spec_flip(struct pinclient_spec *spec, double probability);
 
 /** Samples of a batch, of this rank; default 1. @return 0 or -EINVAL */
@@ -187,12 +192,10 @@ PINCLIENT_API int pinclient_spec_shuffle(struct pinclient_spec *spec, const char
 PINCLIENT_API int pinclient_spec_last(struct pinclient_spec *spec, const char *last);
 
 /** This process's share: rank of world; default 0 of 1. @return 0 or -EINVAL */
-PINCLIENT_API int pinclient_spec_shard(struct pinclient_spec *spec, uint32_t rank,
-                                       uint32_t world);
+PINCLIENT_API int pinclient_spec_shard(struct pinclient_spec *spec, uint32_t rank, uint32_t world);
 
 /** Starts at a batch; default (0, 0). Undoes a token. @return 0 */
-PINCLIENT_API int pinclient_spec_start(struct pinclient_spec *spec, uint64_t epoch,
-                                       uint64_t step);
+PINCLIENT_API int pinclient_spec_start(struct pinclient_spec *spec, uint64_t epoch, uint64_t step);
 
 /** Resumes where a token of pinclient_job_token() says. Undoes a start.
  *  @return 0 or -EINVAL when it is no token */
@@ -207,10 +210,14 @@ PINCLIENT_API int pinclient_spec_name(struct pinclient_spec *spec, const char *n
  * Opens a job and waits until its first batch is being made: the dataset is indexed, memory is
  * reserved, the ring is mapped.
  *
+ * Indexing a large dataset takes its time. A signal whose handler was installed without SA_RESTART
+ * ends the wait with -EINTR; nothing is left open then.
+ *
  * @param client  tells which daemon; the job has a connection of its own. Errors are kept here
  * @param spec    stays the caller's
- * @return 0; -EINVAL (a value, or a token for other data); -ENOENT, -EACCES (data); -ENODEV (device);
- *         -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP (delivery); -EPIPE (daemon gone)
+ * @return 0; -EINVAL (a value, or a token for other data); -ENOENT, -EACCES (data); -ENODEV
+ * (device); -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP (delivery); -EIO (CUDA refused); -EPIPE
+ *         (daemon gone); -EINTR; -EPROTO (the daemon contradicts itself)
  */
 PINCLIENT_API int pinclient_job_open(struct pinclient *client, const struct pinclient_spec *spec,
                                      struct pinclient_job **job_p);
@@ -226,14 +233,16 @@ PINCLIENT_API int pinclient_job_info(const struct pinclient_job *job,
  * @param batch_p     a lease; give it back with pinclient_release()
  * @return 0; PINCLIENT_EPOCH_END; -ETIMEDOUT; -EINTR (a signal); -EBUSY: all `depth` batches are
  *         leased, so that none can come; or an error that is final for the job: -EPIPE (the daemon
- *         is gone), -EBADMSG (a bad sample, named), -EPERM (in a forked child), others of the daemon
+ *         is gone), -EBADMSG (a bad sample, named), -EPROTO (the daemon contradicts itself), others
+ *         of the daemon. -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_next(struct pinclient_job *job, int timeout_ms,
                                  struct pinclient_batch **batch_p);
 
-/** @return a file descriptor that is readable when pinclient_next() will not block (it may also be
- *  readable when there turns out to be nothing: then next with timeout 0 is -ETIMEDOUT). For poll;
- *  it stays the job's. */
+/** @return a file descriptor that is readable when pinclient_next() has something: a batch, the end
+ * of an epoch, a final error. It may also be readable when there turns out to be nothing: then next
+ *  with timeout 0 is -ETIMEDOUT. It does not become readable because all batches are leased, which
+ *  next would answer with -EBUSY. For poll; it stays the job's. -EPERM in a forked child */
 PINCLIENT_API int pinclient_get_fd(const struct pinclient_job *job);
 
 /**
@@ -245,11 +254,11 @@ PINCLIENT_API int pinclient_get_fd(const struct pinclient_job *job);
  * @param size_p  its size on entry, the bytes needed on return
  * @return 0 or -ENOSPC
  */
-PINCLIENT_API int pinclient_job_token(const struct pinclient_job *job, char *text,
-                                      size_t *size_p);
+PINCLIENT_API int pinclient_job_token(const struct pinclient_job *job, char *text, size_t *size_p);
 
-/** Closes the job. Batches that are still leased stay valid until they are released. NULL is
- *  allowed. */
+/** Closes the job; waits for no stream, and for the daemon's answer only (at most a second, when it
+ * is stopped). Batches that are still leased stay valid until they are released, with the functions
+ *  below, and all else that belongs to the job lives until then. NULL is allowed. */
 PINCLIENT_API void pinclient_job_close(struct pinclient_job *job);
 
 /* -- batch ----------------------------------------------------------------------------------- */
@@ -276,10 +285,14 @@ PINCLIENT_API int pinclient_batch_use(struct pinclient_batch *batch, void *strea
  * Gives a batch back, behind the work that is on stream now: the call does not wait, and the stream
  * is not held up. The batch is consumed, on errors too.
  *
- * @param stream  what works on the batch; PINCLIENT_NO_STREAM: nothing does. Without CUDA any
- *                value does the same
- * @return 0; -EBUSY: the stream is being captured, and the lease stays; -EIO: CUDA refused, in words
- *         (the batch goes when the device has nothing left to do); -EPIPE: the daemon is gone
+ * A job on device `host` knows no streams: its batches go at once, whatever `stream` is. Who copies
+ * from them with CUDA waits before the release, or asks for the GPU with delivery `host`, where
+ * releases follow streams.
+ *
+ * @param stream  what works on the batch; PINCLIENT_NO_STREAM: nothing does
+ * @return 0; -EBUSY: the stream is being captured, and the lease stays; -EIO: CUDA refused, in
+ * words (the call then waited until the device had nothing left to do); -EPIPE: the daemon is gone;
+ *         -EINVAL: it was released already; -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_release(struct pinclient_batch *batch, void *stream);
 
