@@ -27,20 +27,35 @@ static int png_failure(const struct request *request, int error)
     return failure_set(request->failure, code, "%s: PNG: %s", request->name, text);
 }
 
-/* Row y of the image, counted from 0, for the resizer if it needs it. */
-static void feed_row(struct decoder *decoder, uint32_t y, const uint8_t *row)
+/* Rows on their way to the resizer, which takes several at a time with less effort. */
+struct pending {
+    const uint8_t *row[ROWS_MAX];
+    uint32_t n;
+};
+
+static void flush_rows(struct decoder *decoder, struct pending *pending)
+{
+    resizer_rows(&decoder->resizer, pending->row, pending->n);
+    pending->n = 0;
+}
+
+/* Row y of the image, counted from 0; it has to stay until it is flushed. */
+static void feed_row(struct decoder *decoder, struct pending *pending, uint32_t y,
+                     const uint8_t *row)
 {
     const struct resizer *resizer = &decoder->resizer;
 
     if (y < resizer->y.first || y >= resizer->y.last)
         return;
-    row += (size_t)resizer->x.first * RESIZE_PIXEL;
-    resizer_rows(&decoder->resizer, &row, 1);
+    pending->row[pending->n++] = row + (size_t)resizer->x.first * RESIZE_PIXEL;
+    if (pending->n == ROWS_MAX)
+        flush_rows(decoder, pending);
 }
 
 static int decode_rows(struct decoder *decoder, const struct request *request, spng_ctx *context,
                        const struct spng_ihdr *header)
 {
+    struct pending pending = {.n = 0};
     int error;
 
     if (rows_reserve(&decoder->rows, header->width) < 0)
@@ -49,11 +64,14 @@ static int decode_rows(struct decoder *decoder, const struct request *request, s
     if (error)
         return png_failure(request, error);
     for (uint32_t y = 0; y < header->height; y++) {
-        error = spng_decode_row(context, decoder->rows.row[0], (size_t)header->width * 4);
+        uint8_t *row = decoder->rows.row[pending.n];
+
+        error = spng_decode_row(context, row, (size_t)header->width * 4);
         if (error && (error != SPNG_EOI || y + 1 != header->height))
             return png_failure(request, error == SPNG_EOI ? SPNG_IO_EOF : error);
-        feed_row(decoder, y, decoder->rows.row[0]);
+        feed_row(decoder, &pending, y, row);
     }
+    flush_rows(decoder, &pending);
     return 0;
 }
 
@@ -62,6 +80,7 @@ static int decode_whole(struct decoder *decoder, const struct request *request, 
 {
     size_t stride = (size_t)header->width * 4;
     cleanup_free uint8_t *image = malloc(stride * header->height + RESIZE_SLACK);
+    struct pending pending = {.n = 0};
     int error;
 
     if (!image)
@@ -70,7 +89,8 @@ static int decode_whole(struct decoder *decoder, const struct request *request, 
     if (error)
         return png_failure(request, error);
     for (uint32_t y = 0; y < header->height; y++)
-        feed_row(decoder, y, image + y * stride);
+        feed_row(decoder, &pending, y, image + y * stride);
+    flush_rows(decoder, &pending);
     return 0;
 }
 

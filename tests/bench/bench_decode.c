@@ -98,7 +98,7 @@ static void decode_full(struct decoder *decoder, const struct request *request,
 {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors;
-    const uint8_t *row;
+    const uint8_t *rows[ROWS_MAX];
     size_t stride;
 
     info.err = jpeg_std_error(&errors); /* a bad file ends the program */
@@ -116,9 +116,13 @@ static void decode_full(struct decoder *decoder, const struct request *request,
     }
     if (image_plan(decoder, request, info.output_width, info.output_height, 0) < 0)
         die(request->name, request->failure->text);
-    for (uint32_t y = decoder->resizer.y.first; y < decoder->resizer.y.last; y++) {
-        row = image->bytes + y * stride + (size_t)decoder->resizer.x.first * RESIZE_PIXEL;
-        resizer_rows(&decoder->resizer, &row, 1);
+    for (uint32_t y = decoder->resizer.y.first; y < decoder->resizer.y.last; y += ROWS_MAX) {
+        uint32_t n = 0;
+
+        for (; n < ROWS_MAX && y + n < decoder->resizer.y.last; n++)
+            rows[n] =
+                image->bytes + (y + n) * stride + (size_t)decoder->resizer.x.first * RESIZE_PIXEL;
+        resizer_rows(&decoder->resizer, rows, n);
     }
     resizer_end(&decoder->resizer, out);
     jpeg_finish_decompress(&info);
