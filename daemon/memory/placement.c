@@ -98,6 +98,17 @@ static int allowed_read(struct topology *topology, struct failure *failure)
     return 0;
 }
 
+/* hwloc's plugins can ask the GPUs' own libraries, which open every device and keep it open: an
+ * idle daemon must hold none. Where a GPU is, its PCI address tells. */
+static void without_drivers(hwloc_topology_t hwloc)
+{
+    static const char *const components[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
+
+    for (size_t i = 0; i < sizeof components / sizeof components[0]; i++)
+        hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                      components[i]);
+}
+
 int topology_new(const char *source, struct topology **topology_p, struct failure *failure)
 {
     cleanup(topology_free_p) struct topology *topology = calloc(1, sizeof(*topology));
@@ -108,6 +119,7 @@ int topology_new(const char *source, struct topology **topology_p, struct failur
         topology->hwloc = NULL;
         return failure_set(failure, -errno, "topology: hwloc cannot start: %s", strerror(errno));
     }
+    without_drivers(topology->hwloc);
     if (source) {
         int error = source_set(topology->hwloc, source, failure);
         if (error)
