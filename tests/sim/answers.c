@@ -223,6 +223,7 @@ void sim_device_lost(struct sim *sim, uint32_t device)
 
             if (!sim->jobs[i].used || sim->jobs[i].spec.device != device || !ring->used)
                 continue;
+            sim->jobs[i].losses += !ring->lost && ring->mapping != MAPPING_NONE;
             ring->lost = true;
             ring->used = ring->made && ring->mapping != MAPPING_NONE;
         }

@@ -13,7 +13,7 @@
 
 #include "sim.h"
 
-static uint64_t events_per_history = 300;
+static uint64_t events_per_history = 500;
 
 void sim_fail(const struct sim *sim, const char *format, ...)
 {

@@ -102,7 +102,8 @@ static void act_ring_make(struct sim *sim, struct sim_job *job, const struct cor
     struct sim_ring *free = NULL;
     uint64_t need = job->spec.depth * job->slot_bytes;
 
-    EXPECT(sim, sim_job_live(job), JOB "a ring is made for a job that has ended", job->id);
+    EXPECT(sim, sim_job_live(job) && job->losses < CORE_DEVICE_RESTARTS_MAX,
+           JOB "a ring is made for a job that has ended", job->id);
     EXPECT(sim, sim->devices[job->spec.device].has_ring, JOB "a ring on a host device", job->id);
     EXPECT(sim,
            action->bytes >= need && action->bytes < need + RING_ALIGN &&
@@ -316,6 +317,7 @@ static void act_batch_ready(struct sim *sim, struct sim_job *job, const struct c
                                 .generation = action->generation,
                                 .ring = action->ring,
                                 .memory = action->memory};
+    job->losses = 0;
     job->delivered++;
     job->next.step++;
 }
@@ -342,6 +344,9 @@ static void act_job_failed(struct sim *sim, struct sim_job *job, const struct co
         EXPECT(sim, epoch == job->next.epoch && step == job->next.step,
                JOB "the failure of %" PRIu64 ":%" PRIu64 " is told at %" PRIu64 ":%" PRIu64,
                job->id, epoch, step, job->next.epoch, job->next.step);
+    EXPECT(sim,
+           !strstr(action->failure->text, "fell off") || job->losses >= CORE_DEVICE_RESTARTS_MAX,
+           JOB "it fails after %u losses", job->id, job->losses);
     job->told = true;
 }
 
@@ -518,6 +523,26 @@ static void check_job(struct sim *sim, const struct sim_job *job)
            state);
 }
 
+static void check_device(struct sim *sim, uint32_t device)
+{
+    uint64_t bytes = 0;
+    uint32_t jobs = 0;
+
+    for (int i = 0; i < SIM_JOBS; i++) {
+        const struct sim_job *job = &sim->jobs[i];
+
+        if (!job->used || job->spec.device != device)
+            continue;
+        jobs++;
+        for (int k = 0; k < SIM_RINGS; k++)
+            bytes += job->rings[k].used ? job->rings[k].bytes : 0;
+    }
+    EXPECT(sim,
+           core_device_jobs(sim->core, device) == jobs &&
+               core_device_ring_bytes(sim->core, device) == bytes,
+           "device %" PRIu32 " has other jobs or rings", device);
+}
+
 void sim_check(struct sim *sim)
 {
     struct failure failure;
@@ -526,6 +551,8 @@ void sim_check(struct sim *sim)
         sim_fail(sim, "core_check: %s", failure.text);
     for (unsigned tenant = 0; tenant < SIM_TENANTS; tenant++)
         check_tenant(sim, tenant);
+    for (uint32_t device = 0; device < SIM_DEVICES; device++)
+        check_device(sim, device);
     for (int i = 0; i < SIM_JOBS; i++)
         if (sim->jobs[i].used)
             check_job(sim, &sim->jobs[i]);

@@ -85,6 +85,7 @@ struct sim_job {
     bool plan_ok; /* the order fits the dataset */
     bool announced, closing, told, deaf, failing, peer_gone;
     struct cursor next;
+    unsigned losses; /* of its ring with the device, without a batch handed off between */
     int64_t delivered, asked; /* number of the next batch to be handed off, to be decoded first */
     struct sim_memory memory[SIM_DEPTH];
     struct sim_ring rings[SIM_RINGS];
