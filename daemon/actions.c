@@ -86,8 +86,11 @@ static void act_copy(struct server *server, struct task *task, const struct core
 
 static void act_job_gone(struct server *server, struct task *task)
 {
+    uint64_t peer = task->peer_id;
+
     log_info("job %" PRIu64 ": ended", task->job);
     task_free(task);
+    peers_forget(server, peer);
     server_check_stopped(server);
 }
 

@@ -76,7 +76,8 @@ struct task {
     struct list link; /* in server->tasks */
     struct server *server;
     uint64_t job;
-    struct peer *peer; /* NULL: gone */
+    struct peer *peer; /* NULL: its connection is closed */
+    uint64_t peer_id;
     struct account *tenant;
     struct station *station;
     char *name, *source_name, *pipeline_name;

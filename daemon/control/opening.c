@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,7 +183,8 @@ static int task_name(struct task *task, const struct peer *peer, const Pinserve_
     task->name = strndup(open->name, 128);
     task->source_name = strdup(open->source->name);
     task->pipeline_name = strdup(pipeline);
-    strcpy(task->device_text, task->station->device->info.uuid);
+    snprintf(task->device_text, sizeof task->device_text, "%s", task->station->device->info.uuid);
+    task->peer_id = peer->id;
     task->pid = peer->pid;
     task->uid = peer->identity.uid;
     return task->name && task->source_name && task->pipeline_name ? 0 : -ENOMEM;

@@ -84,10 +84,20 @@ static bool peer_has_jobs(const struct peer *peer)
 {
     list_for_each(item, &peer->server->tasks)
     {
-        if (list_entry(item, struct task, link)->peer == peer)
+        if (list_entry(item, struct task, link)->peer_id == peer->id)
             return true;
     }
     return false;
+}
+
+void peers_forget(struct server *server, uint64_t id)
+{
+    list_for_each_safe(item, &server->departed)
+    {
+        struct peer *peer = list_entry(item, struct peer, link);
+        if (peer->id == id && !peer_has_jobs(peer))
+            peer_free(peer);
+    }
 }
 
 /* Closes the socket; the process may live on. */
@@ -139,11 +149,9 @@ void peer_drop(struct peer *peer, const char *reason)
         log_warning("peer %" PRIu64 " (pid %" PRIu64 ", uid %u): dropped: %s", peer->id, peer->pid,
                     (unsigned)peer->identity.uid, reason);
     }
-    bool had_jobs = peer_has_jobs(peer);
+    uint64_t id = peer->id;
     peer_leave(peer);
-    /* Without a job it leases and maps nothing: its process need not be waited for. */
-    if (!had_jobs)
-        peer_free(peer);
+    peers_forget(server, id);
     server_act(server);
 }
 

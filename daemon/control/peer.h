@@ -49,6 +49,9 @@ int peer_new(struct server *server, int fd_consume);
 void peer_drop(struct peer *peer, const char *reason);
 /* Ends every peer, with a Goodbye. For the end: nothing waits for their processes. */
 void peers_close(struct server *server, const char *text);
+/* A job of the peer has ended: when its connection is closed and that was its last, it leases and
+ * maps nothing any more, and its process need not be waited for. */
+void peers_forget(struct server *server, uint64_t peer);
 /* Marks a peer whose socket cannot be used any more, from any depth of calls. */
 void peer_break(struct peer *peer);
 /* Ends the peers that are so marked. */

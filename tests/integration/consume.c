@@ -6,11 +6,12 @@
  *   consume [--socket PATH] --source S [--image I] [--flip P] [--batch N] [--device D]
  *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--rank R --world W]
  *           [--start EPOCH:STEP] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
- *           [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first]
+ *           [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first] [--again N]
  *
  * --hold N     keeps the last N batches leased
  * --wait       after the batches asked for: waits for end of standard input, leases held
  * --fork       after the first batch: a child tries to go on, and prints what it was told
+ * --again N    opens the job N times more, each after closing the one before
  * --close-first  closes the job before the held leases are released, and reads them after
  */
 #include <errno.h>
@@ -33,7 +34,7 @@ struct consume {
     struct pinclient_spec *spec;
     struct pinclient_job *job;
     struct pinclient_batch *held[HOLD_MAX];
-    unsigned n_held, hold;
+    unsigned n_held, hold, again;
     uint64_t batches, epochs;
     int timeout_ms, step_ms;
     bool wait, fork_child, close_first, on_host;
@@ -214,6 +215,7 @@ enum {
     WAIT,
     FORK,
     CLOSE_FIRST,
+    AGAIN,
 };
 
 static const struct option options[] = {
@@ -240,6 +242,7 @@ static const struct option options[] = {
     {"wait", no_argument, NULL, WAIT},
     {"fork", no_argument, NULL, FORK},
     {"close-first", no_argument, NULL, CLOSE_FIRST},
+    {"again", required_argument, NULL, AGAIN},
     {NULL, 0, NULL, 0},
 };
 
@@ -301,6 +304,8 @@ static int consume_parse(struct consume *consume, int argc, char **argv, const c
             consume->timeout_ms = atoi(optarg);
         else if (option == HOLD)
             consume->hold = (unsigned)strtoul(optarg, NULL, 10) % (HOLD_MAX + 1);
+        else if (option == AGAIN)
+            consume->again = (unsigned)strtoul(optarg, NULL, 10);
         else if (option == STEP)
             consume->step_ms = atoi(optarg);
         else if (option == WAIT)
@@ -332,15 +337,16 @@ int main(int argc, char **argv)
         if (r < 0)
             status = consume_fail("connect", r, pinclient_error(consume.client));
     }
-    if (status == 0) {
+    for (unsigned i = 0; status == 0 && i <= consume.again; i++) {
         int r = pinclient_job_open(consume.client, consume.spec, &consume.job);
-        if (r < 0)
+        if (r < 0) {
             status = consume_fail("open", r, pinclient_error(consume.client));
-    }
-    if (status == 0) {
+            break;
+        }
         print_job(&consume);
         status = consume_run(&consume);
         consume_end(&consume);
+        consume.n_held = 0;
     }
     pinclient_spec_free(consume.spec);
     pinclient_close(consume.client);

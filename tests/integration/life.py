@@ -163,6 +163,16 @@ def test_clients_come_and_go():
             expect(seen[19][1] - seen[1][1] < 1 << 20, f"resident bytes: {seen}")
 
 
+def test_one_process_opens_and_closes_many_jobs():
+    """Each job has a connection of its own, which must not outlive it; nor what it decodes."""
+    with folder() as path, Daemon("limits.peers=8", "limits.jobs=3") as daemon:
+        images.make_folder(path, classes=2, each=20)
+        events = daemon.batches("--source", f"folder:{path}", "--image", "random-crop:64",
+                                "--batch", "8", "--batches", "1", "--again", "30")
+        expect_equal([e for e in events if e["event"] == "error"], [], "errors")
+        expect_equal(len([e for e in events if e["event"] == "job"]), 31, "jobs")
+
+
 def test_random_kills():
     """Clients killed at any moment, on every device: the daemon ends with nothing left over."""
     rng = random.Random(5)
@@ -248,6 +258,7 @@ run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink,
      test_a_closed_job_keeps_its_leases_readable, test_all_leased_is_an_error_and_no_hang,
      test_the_daemon_is_killed_while_clients_wait,
      test_the_daemon_is_stopped_while_a_client_waits, test_an_orderly_end_tells_the_clients,
-     test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go, test_random_kills,
+     test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go,
+     test_one_process_opens_and_closes_many_jobs, test_random_kills,
      test_run_passes_on_the_exit_status, test_run_serves_its_command,
      test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])
