@@ -90,7 +90,9 @@ void account_unref(struct account *account)
 int charge_acquire(struct charge *charge, struct account *account, enum account_kind kind,
                    uint64_t amount, struct failure *failure)
 {
-    for (struct account *at = account; at; at = at->parent) {
+    struct account *at = account;
+
+    do {
         uint64_t limit = at->limits.max[kind], used = at->used[kind];
 
         if (used <= limit && amount <= limit - used)
@@ -101,8 +103,8 @@ int charge_acquire(struct charge *charge, struct account *account, enum account_
                            at->parent ? "tenant " : "the ", at->key, limit, kind_names[kind], used,
                            amount, at == account ? "" : " by tenant ",
                            at == account ? "" : account->key);
-    }
-    for (struct account *at = account; at; at = at->parent)
+    } while ((at = at->parent));
+    for (at = account; at; at = at->parent)
         at->used[kind] += amount;
     account->refs++;
     *charge = (struct charge){.account = account, .kind = kind, .amount = amount};

@@ -28,25 +28,18 @@ void batches_begin(struct job *job, uint64_t now)
         job->leases[i].since = now;
 }
 
-static uint32_t pending_at(const struct job *job, uint32_t place)
-{
-    return job->pending[(job->pending_head + place) % job->depth];
-}
-
 static void lease_free(struct job *job, struct lease *lease, uint64_t now)
 {
     *lease = (struct lease){.generation = lease->generation + 1, .slot = NONE, .since = now};
     job->free++;
 }
 
-static void stage_add(struct job *job, size_t offset, uint64_t since, uint64_t now)
+/* Adds to a stage's sums, the job's and the core's. */
+static void stage_add(uint64_t *of_job, uint64_t *of_core, uint64_t since, uint64_t now)
 {
-    *(uint64_t *)((char *)&job->stages + offset) += now - since;
-    *(uint64_t *)((char *)&job->core->stages + offset) += now - since;
+    *of_job += now - since;
+    *of_core += now - since;
 }
-
-#define STAGE_ADD(job, stage, since, now)                                                          \
-    stage_add(job, offsetof(struct core_stages, stage), since, now)
 
 /* -- asking for a batch -------------------------------------------------------------------- */
 
@@ -90,14 +83,14 @@ void batch_start(struct job *job, uint64_t now)
     if (job->unfilled == 0)
         lease_append(job);
     for (;; place++) {
-        lease = &job->leases[pending_at(job, place)];
+        lease = &job->leases[job_pending(job, place)];
         if (lease->state == LEASE_FILLING && lease->slot == NONE)
             break;
     }
-    lease->slot = feed_take(&job->feed, pending_at(job, place));
+    lease->slot = feed_take(&job->feed, job_pending(job, place));
     job->unfilled--;
     job_node(job)->busy++;
-    STAGE_ADD(job, slot_wait_ns, lease->since, now);
+    stage_add(&job->stages.slot_wait_ns, &job->core->stages.slot_wait_ns, lease->since, now);
     action = job_emit(job, CORE_DECODE);
     action->slot = lease->slot;
     action->generation = job->feed.slots[lease->slot].generation;
@@ -114,7 +107,7 @@ void batches_copy(struct job *job, uint64_t now)
     if (job_in_place(job) || !ring_usable(job))
         return;
     for (uint32_t place = 0; place < job->pending_count; place++) {
-        uint32_t index = pending_at(job, place);
+        uint32_t index = job_pending(job, place);
         struct lease *lease = &job->leases[index];
         struct core_action *action;
 
@@ -131,16 +124,6 @@ void batches_copy(struct job *job, uint64_t now)
         action->memory = job->feed.slots[lease->slot].memory;
         action->bytes = job->slot_bytes;
     }
-}
-
-/* The place of a lease among the pending; it must be one of them. */
-static uint32_t lease_place(const struct job *job, uint32_t index)
-{
-    uint32_t place = 0;
-
-    while (pending_at(job, place) != index)
-        place++;
-    return place;
 }
 
 /* A copy is over, one way or another: its slot can be read again, or is free. in_use: it went to
@@ -164,9 +147,9 @@ static void lease_copied(struct job *job, struct lease *lease, bool in_use,
             lease->ring = 0;
             lease->since = now;
             job->unfilled++;
-            job_fail_at(job, lease_place(job, index), failure, now);
+            job_fail_at(job, job_place(job, index), failure, now);
         } else {
-            STAGE_ADD(job, copy_ns, lease->since, now);
+            stage_add(&job->stages.copy_ns, &job->core->stages.copy_ns, lease->since, now);
             lease->state = LEASE_READY;
             job->ready++;
         }
@@ -232,8 +215,8 @@ void batches_deliver(struct job *job, uint64_t now)
         if (job->next.step == job->steps) {
             job_emit(job, CORE_EPOCH_END)->epoch = job->next.epoch;
             job->next = (struct cursor){.epoch = job->next.epoch + 1};
-        } else if (job->pending_count && job->leases[pending_at(job, 0)].state == LEASE_READY) {
-            lease_hand_off(job, pending_at(job, 0), now);
+        } else if (job->pending_count && job->leases[job_pending(job, 0)].state == LEASE_READY) {
+            lease_hand_off(job, job_pending(job, 0), now);
         } else {
             break;
         }
@@ -251,7 +234,7 @@ int core_release(struct core *core, uint64_t peer, uint64_t job_id, uint32_t lea
     held = &job->leases[lease];
     if (held->state != LEASE_HANDED || held->generation != generation)
         return -EPROTO;
-    STAGE_ADD(job, hold_ns, held->since, now);
+    stage_add(&job->stages.hold_ns, &job->core->stages.hold_ns, held->since, now);
     if (held->slot != NONE)
         feed_release(&job->feed, held->slot);
     job->handed--;
@@ -313,13 +296,13 @@ static void lease_drop(struct job *job, struct lease *lease, uint64_t now)
 void batches_drop(struct job *job, uint32_t place, uint64_t now)
 {
     while (job->pending_count > place)
-        lease_drop(job, &job->leases[pending_at(job, --job->pending_count)], now);
+        lease_drop(job, &job->leases[job_pending(job, --job->pending_count)], now);
 }
 
 void batches_redo(struct job *job, uint32_t ring, uint64_t now)
 {
     for (uint32_t place = 0; place < job->pending_count; place++) {
-        struct lease *lease = &job->leases[pending_at(job, place)];
+        struct lease *lease = &job->leases[job_pending(job, place)];
 
         if (lease->state != LEASE_READY || lease->ring != ring)
             continue;

@@ -98,7 +98,7 @@ static int check_lease(const struct job *job, uint32_t index, struct failure *fa
     uint32_t places = 0;
 
     for (uint32_t place = 0; place < job->pending_count; place++)
-        places += job->pending[(job->pending_head + place) % job->depth] == index;
+        places += job_pending(job, place) == index;
     CHECK(places == (is_pending(lease) ? 1 : 0),
           JOB "lease %" PRIu32 " in state %d is pending %" PRIu32 " times", job->id, index,
           (int)lease->state, places);
@@ -136,8 +136,7 @@ static int check_pending(const struct job *job, struct failure *failure)
         return 0;
     at = batch_cursor(job, job->next);
     for (uint32_t place = 0; place < job->pending_count; place++) {
-        const struct lease *lease =
-            &job->leases[job->pending[(job->pending_head + place) % job->depth]];
+        const struct lease *lease = &job->leases[job_pending(job, place)];
 
         CHECK(same(lease->at, at),
               JOB "step %" PRIu64 ":%" PRIu64 " is pending where %" PRIu64 ":%" PRIu64 " should be",

@@ -148,6 +148,24 @@ struct core {
     uint64_t bytes, opened, failed;
 };
 
+/* The lease at a place among the pending, of which the first is 0. */
+static inline uint32_t job_pending(const struct job *job, uint32_t place)
+{
+    uint32_t at = job->pending_head + place;
+
+    return job->pending[at < job->depth ? at : at - job->depth];
+}
+
+/* The place of a lease, which must be one of the pending. */
+static inline uint32_t job_place(const struct job *job, uint32_t lease)
+{
+    uint32_t place = 0;
+
+    while (job_pending(job, place) != lease)
+        place++;
+    return place;
+}
+
 /* -- core.c -- */
 
 /* Sees to it that the actions of one more job of depth fit. -ENOMEM. */

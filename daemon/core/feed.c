@@ -81,28 +81,16 @@ static struct slot *slot_reported(struct job *job, uint32_t slot, uint32_t gener
     return found->state == SLOT_DECODING && found->generation == generation ? found : NULL;
 }
 
-/* The place among the pending of the lease that a slot fills. */
-static uint32_t slot_place(const struct job *job, const struct slot *slot)
-{
-    uint32_t place = 0;
-
-    while (job->pending[(job->pending_head + place) % job->depth] != slot->lease)
-        place++;
-    return place;
-}
-
 static void slot_filled(struct job *job, struct slot *slot, uint64_t read_ns, uint64_t decode_ns)
 {
     struct lease *lease = &job->leases[slot->lease];
-    const struct core_stages add = {
-        .samples = lease->count, .batches = 1, .read_ns = read_ns, .decode_ns = decode_ns};
     struct core_stages *sums[] = {&job->stages, &job->core->stages};
 
     for (int i = 0; i < 2; i++) {
-        sums[i]->samples += add.samples;
-        sums[i]->batches += add.batches;
-        sums[i]->read_ns += add.read_ns;
-        sums[i]->decode_ns += add.decode_ns;
+        sums[i]->samples += lease->count;
+        sums[i]->batches++;
+        sums[i]->read_ns += read_ns;
+        sums[i]->decode_ns += decode_ns;
     }
     slot->state = SLOT_DECODED;
     if (job_in_place(job)) {
@@ -125,7 +113,7 @@ void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t gene
     if (decoded->lease == NONE) {
         feed_release(&job->feed, slot);
     } else if (failure) {
-        uint32_t place = slot_place(job, decoded);
+        uint32_t place = job_place(job, decoded->lease);
 
         job->leases[decoded->lease].slot = NONE;
         job->unfilled++;
@@ -150,7 +138,7 @@ void core_stuck(struct core *core, uint64_t feed, uint32_t slot, uint32_t genera
     stuck->stuck = true;
     job_node(job)->busy--;
     if (stuck->lease != NONE)
-        job_fail_at(job, slot_place(job, stuck), failure, now);
+        job_fail_at(job, job_place(job, stuck->lease), failure, now);
     job_advance(job, now);
     schedule_run(core, now);
 }

@@ -231,7 +231,7 @@ static void job_set_failed(struct job *job, const struct failure *failure)
 void job_fail_at(struct job *job, uint32_t place, const struct failure *failure, uint64_t now)
 {
     job_set_failed(job, failure);
-    job->fail_at = job->leases[job->pending[(job->pending_head + place) % job->depth]].at;
+    job->fail_at = job->leases[job_pending(job, place)].at;
     batches_drop(job, place, now);
 }
 
