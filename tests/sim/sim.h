@@ -85,7 +85,7 @@ struct sim_job {
     bool plan_ok; /* the order fits the dataset */
     bool announced, closing, told, deaf, failing, peer_gone;
     struct cursor next;
-    unsigned losses; /* of its ring with the device, without a batch handed off between */
+    unsigned losses;          /* of its ring with the device, without a batch handed off between */
     int64_t delivered, asked; /* number of the next batch to be handed off, to be decoded first */
     struct sim_memory memory[SIM_DEPTH];
     struct sim_ring rings[SIM_RINGS];
@@ -136,10 +136,15 @@ struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id);
 struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
 /* Neither closing, nor told to have failed, nor without a taker. */
 bool sim_job_live(const struct sim_job *job);
+/* Leases that the client holds. */
+uint32_t sim_job_held(const struct sim_job *job);
 /* A ring that batches can be copied to. */
 bool sim_ring_usable(const struct sim_ring *ring);
 /* Takes all actions of the core and checks each against the model. */
 void sim_drain(struct sim *sim);
+
+/* -- compare.c -- */
+
 /* Compares what the core says of itself with the model. */
 void sim_check(struct sim *sim);
 
