@@ -144,7 +144,7 @@ static int socket_path(const struct arguments *arguments, const struct config *c
         length = snprintf(path, size, "%s", arguments->socket);
     } else if (environment && environment[0]) {
         length = snprintf(path, size, "%s", environment);
-    } else if (config->socket[0]) {
+    } else if (config->socket && config->socket[0]) {
         length = snprintf(path, size, "%s", config->socket);
     } else if (geteuid() == 0 || getenv("RUNTIME_DIRECTORY")) {
         if (mkdir("/run/pinserve", 0755) < 0 && errno != EEXIST)

@@ -19,8 +19,6 @@
 #include "proto/cleanup.h"
 #include "server.h"
 
-extern char **environ;
-
 struct private
 {
     struct server server;

@@ -209,7 +209,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     cleanup(source_request_cleanup) struct source_request *request = NULL;
     struct core_job_spec spec = {0};
     struct pipeline pipeline;
-    struct station *station;
+    struct station *station = NULL;
     char text[256];
 
     int r = request_from_wire(peer, open->source, &request, failure);
@@ -221,7 +221,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         r = start_from_wire(open, &spec, failure);
     if (r == 0)
         r = station_find(server, open->device, &station, failure);
-    if (r < 0)
+    if (r < 0 || !station)
         return r;
     if (open->bad != PINSERVE__BAD_SAMPLES__BAD_FAIL)
         return failure_set(failure, -EOPNOTSUPP, "bad samples: only 'fail' is served");

@@ -128,7 +128,7 @@ int main(int argc, char **argv)
                                             {NULL, 0, NULL, 0}};
     const char *socket = NULL, *deliver = "fd";
     struct pinclient *client = NULL;
-    struct pinclient_job *job;
+    struct pinclient_job *job = NULL;
     CUcontext context;
     CUstream stream;
     CUdevice device;
