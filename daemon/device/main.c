@@ -11,11 +11,14 @@
  * when the GPU's context is lost: then with its last words as a reply.
  */
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "device/cuda.h"
@@ -240,6 +243,20 @@ static int list(bool json)
     return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* As a service the daemon hands CAP_SETUID and CAP_SETGID down to its programs. This one opens no
+ * client's files, and loads a driver: it gives them up, for good. Root stays root. */
+static int capabilities_drop(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {0};
+
+    if (geteuid() == 0)
+        return 0;
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
+        return -errno;
+    return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+}
+
 static int usage(FILE *stream, int status)
 {
     fprintf(stream, "usage: pinserved-device UUID | --list [--json] | --version\n");
@@ -250,6 +267,12 @@ int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
 
+    int r = capabilities_drop();
+    if (r < 0) {
+        fprintf(stderr, "pinserved-device: its capabilities cannot be given up: %s\n",
+                strerror(-r));
+        return EXIT_FAILURE;
+    }
     log_init(LOG_LEVEL_INFO, LOG_LINES_PER_SECOND);
     if (!strcmp(first, "--version") && argc == 2)
         return printf("pinserved-device %s\n", PINSERVE_VERSION) < 0;

@@ -71,7 +71,8 @@ def environment(driver=False, **more):
 
 
 class Daemon:
-    def __init__(self, *settings, driver=False, env=None, folder=None, check_exit=True):
+    def __init__(self, *settings, driver=False, env=None, folder=None, check_exit=True,
+                 prefix=()):
         self.folder = folder or tempfile.mkdtemp(prefix="pinserve-test-")
         self.owns_folder = folder is None
         self.socket = os.path.join(self.folder, "s")
@@ -80,10 +81,11 @@ class Daemon:
         self.driver = driver
         self.env = environment(driver, **(env or {}))
         self.check_exit = check_exit
+        self.prefix = prefix
         self.process = None
 
     def start(self):
-        command = [PINSERVED, "--socket", self.socket]
+        command = [*self.prefix, PINSERVED, "--socket", self.socket]
         if not self.driver:
             command += ["--set", "device.use=host"]
         for setting in self.settings:

@@ -1,0 +1,198 @@
+"""The daemon as the service runs it: an ordinary user with CAP_SETUID and CAP_SETGID and nothing
+else, and clients of several users and pid namespaces. Each reads what it may read itself, by its
+own name, and nothing else."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import images
+import rawpeer
+from daemon import (CONSUME, PATIENCE, PINSERVED, Daemon, environment, expect, expect_equal, folder,
+                    have_driver, run, wait_for)
+from rawpeer import RawPeer
+
+SERVICE, ANNA, BERTA, TEAM = 64001, 64002, 64003, 64004
+CAPS = "+setuid,+setgid"
+AS_SERVICE = ["setpriv", f"--reuid={SERVICE}", f"--regid={SERVICE}", "--clear-groups",
+              f"--inh-caps={CAPS}", f"--ambient-caps={CAPS}", f"--bounding-set=-all,{CAPS}",
+              "--no-new-privs"]
+ON_HOST = ["--device", "host", "--image", "random-crop:16", "--batch", "4"]
+
+
+def who(uid, groups=()):
+    return {"user": uid, "group": uid, "extra_groups": list(groups)}
+
+
+def service(*settings, driver=False):
+    daemon = Daemon("daemon.socket_mode=0666", *settings, driver=driver, prefix=AS_SERVICE)
+    os.chown(daemon.folder, SERVICE, SERVICE)
+    os.chmod(daemon.folder, 0o755)
+    return daemon
+
+
+def make_folder(path, owner, group, mode, each=6):
+    """Class folders that everybody may list, with files for their owner."""
+    os.makedirs(path, exist_ok=True)
+    images.make_folder(path, classes=2, each=each)
+    os.chmod(path, 0o755)
+    for base, _, files in os.walk(path):
+        os.chown(base, owner, group)
+        for name in files:
+            os.chown(os.path.join(base, name), owner, group)
+            os.chmod(os.path.join(base, name), mode)
+
+
+def train(daemon, path, user):
+    return daemon.consume("--source", f"folder:{path}", *ON_HOST, "--epochs", "3", **user)
+
+
+def events(process):
+    output, _ = process.communicate(timeout=PATIENCE)
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def check_trained(got, what):
+    expect_equal([e for e in got if e["event"] == "error"], [], what)
+    expect_equal(len([e for e in got if e["event"] == "batch"]), 9, f"{what}: batches")
+
+
+def check_refused(got, uid, what):
+    expect_equal(got[-1]["event"], "error", what)
+    expect_equal(got[-1]["code"], -13, f"{what}: EACCES: {got[-1]}")
+    expect(".jpg" in got[-1]["text"] and f"uid {uid}" in got[-1]["text"],
+           f"{what}: by name: {got[-1]['text']}")
+
+
+def capabilities(pid):
+    with open(f"/proc/{pid}/status") as file:
+        rows = dict(line.split(":", 1) for line in file)
+    return {name: int(rows[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}
+
+
+def test_each_user_reads_its_own_files():
+    with folder() as path, service("workers.per_numa_node=2") as daemon:
+        os.chmod(path, 0o755)
+        setuid_setgid = 1 << 6 | 1 << 7
+        expect_equal(capabilities(daemon.process.pid)["CapEff"], setuid_setgid, "as the service")
+        folders = {}
+        for uid in (ANNA, BERTA):
+            folders[uid] = f"{path}/{uid}"
+            make_folder(folders[uid], uid, uid, 0o600)
+        for _ in range(3):
+            both = {uid: train(daemon, folders[uid], who(uid)) for uid in folders}
+            wrong = train(daemon, folders[ANNA], who(BERTA))
+            for uid, process in both.items():
+                check_trained(events(process), f"uid {uid}, its own")
+            check_refused(events(wrong), BERTA, "the other's")
+            check_refused(events(train(daemon, folders[BERTA], who(ANNA))), ANNA, "the other's")
+
+
+def test_the_daemons_own_files_are_not_a_clients():
+    with folder() as path, service() as daemon:
+        os.chmod(path, 0o755)
+        make_folder(f"{path}/own", SERVICE, SERVICE, 0o600)
+        check_refused(events(train(daemon, f"{path}/own", who(ANNA))), ANNA, "the daemon's files")
+
+
+def test_groups_count():
+    with folder() as path, service() as daemon:
+        os.chmod(path, 0o755)
+        make_folder(f"{path}/team", BERTA, TEAM, 0o640)
+        check_trained(events(train(daemon, f"{path}/team", who(ANNA, [TEAM]))), "in the group")
+        check_refused(events(train(daemon, f"{path}/team", who(ANNA))), ANNA, "not in the group")
+
+
+def test_without_the_capabilities_it_says_so():
+    with folder() as path:
+        daemon = Daemon("daemon.socket_mode=0666",
+                        prefix=["setpriv", f"--reuid={SERVICE}", f"--regid={SERVICE}",
+                                "--clear-groups"])
+        os.chown(daemon.folder, SERVICE, SERVICE)
+        os.chmod(daemon.folder, 0o755)
+        os.chmod(path, 0o755)
+        make_folder(f"{path}/own", ANNA, ANNA, 0o644)
+        with daemon:
+            got = events(train(daemon, f"{path}/own", who(ANNA)))
+            expect_equal(got[-1]["event"], "error", f"{got}")
+            expect("CAP_SETUID" in got[-1]["text"], got[-1]["text"])
+
+
+def test_the_devices_process_has_no_capabilities():
+    if not have_driver():
+        return
+    with service(driver=True) as daemon:
+        client = daemon.consume("--source", "synthetic:64:u8", "--batch", "4", "--device", "cuda:0",
+                                "--hold", "1", "--batches", "1", "--wait", **who(ANNA))
+        wait_for(lambda: '"batch"' in client.stdout.readline(), "a batch")
+        with open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children") as file:
+            children = [int(pid) for pid in file.read().split()]
+        expect_equal(len(children), 1, "the device's process")
+        expect_equal(set(capabilities(children[0]).values()), {0}, "its capabilities")
+        client.communicate(timeout=PATIENCE)
+
+
+# -- pid namespaces --------------------------------------------------------------------------------
+
+def test_a_client_in_a_pid_namespace_of_its_own():
+    with Daemon() as daemon:
+        client = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--kill-child", CONSUME, "--socket", daemon.socket,
+             "--source", "synthetic:64:u8", "--batch", "4", "--device", "host", "--hold", "2",
+             "--batches", "2", "--wait"], env=daemon.env, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE, text=True)
+        wait_for(lambda: any(job["leased"] >= 2 for job in daemon.jobs()), "two leases")
+        client.kill()
+        client.communicate()
+        wait_for(lambda: not daemon.jobs(), "its job ends with its process")
+
+
+def test_a_client_that_the_daemon_cannot_see_is_refused():
+    with folder() as path:
+        log = open(f"{path}/log", "wb")
+        daemon = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--mount-proc", PINSERVED, "--socket", f"{path}/s",
+             "--set", "device.use=host"], env=environment(), stderr=log)
+        try:
+            def connect():
+                try:
+                    return RawPeer(f"{path}/s", greet=False)
+                except OSError:
+                    return None
+            peer = wait_for(connect, "the daemon listens")
+            body, fields = peer.receive()
+            expect_equal(body, rawpeer.ERROR, "the answer")
+            expect(b"pid namespace" in fields[2][0], f"the text: {fields[2][0]}")
+            expect(peer.gone(), "the connection ends")
+        finally:
+            with open(f"/proc/{daemon.pid}/task/{daemon.pid}/children") as file:
+                for pid in file.read().split():
+                    os.kill(int(pid), signal.SIGTERM)
+            expect_equal(daemon.wait(PATIENCE), 0, "its end")
+            log.close()
+
+
+def can_run():
+    """Root, with the programs at hand, and a build folder that an ordinary user can enter."""
+    if os.geteuid() != 0:
+        return "not root: other users cannot be tried"
+    if not shutil.which("setpriv") or not shutil.which("unshare"):
+        return "no setpriv, no unshare"
+    tried = subprocess.run([*AS_SERVICE, PINSERVED, "--version"], env=environment(), check=False,
+                           capture_output=True, cwd="/")
+    if tried.returncode != 0:
+        return f"{PINSERVED} cannot be run by another user: {tried.stderr.decode()}"
+    return None
+
+
+WHY_NOT = can_run()
+if WHY_NOT:
+    print("skipped:", WHY_NOT)
+    sys.exit(77)
+run([test_each_user_reads_its_own_files, test_the_daemons_own_files_are_not_a_clients,
+     test_groups_count, test_without_the_capabilities_it_says_so,
+     test_the_devices_process_has_no_capabilities, test_a_client_in_a_pid_namespace_of_its_own,
+     test_a_client_that_the_daemon_cannot_see_is_refused])
