@@ -288,8 +288,8 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
     uint64_t region_bytes = 0;
     uint32_t regions = 0;
 
-    int r = pool_take(station->pool, task->tenant, reservation->bytes, reservation->count,
-                      task->memory, &regions, &region_bytes);
+    int r = pool_take(station->pool, task->tenant, task->mapped, reservation->bytes,
+                      reservation->count, task->memory, &regions, &region_bytes);
     if (r == 0)
         return 0;
     if (r < 0)

@@ -88,6 +88,7 @@ struct task {
     struct order order;
     struct source *source;
     uint32_t depth;
+    bool mapped;                    /* its client maps its slots: delivery host */
     struct source_request *request; /* until indexed */
     struct index_run *indexing;     /* while a thread indexes */
     struct reservation *reservation;

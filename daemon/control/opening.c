@@ -247,6 +247,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     task->station = station;
     task->pipeline = pipeline;
     task->order = spec.order;
+    task->mapped = spec.delivery == DELIVERY_HOST || !station->device->ops->has_ring;
     r = task_name(task, peer, open, text);
     if (r < 0)
         failure_set(failure, r, "no memory for a job");

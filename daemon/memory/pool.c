@@ -37,6 +37,7 @@ struct entry {
     uint64_t used; /* bytes */
     uint64_t idle_since;
     bool mapped;
+    bool soiled; /* its tenant before may have left batches in it */
 };
 
 struct pool {
@@ -266,12 +267,12 @@ struct share {
 /* Adds shares of the entries that may serve until count slots are found. Returns how many are still
  * missing, or a negative errno. */
 static int64_t shares_add(struct pool *pool, struct account *tenant,
-                          bool (*may)(const struct entry *, const struct account *), uint32_t pages,
-                          uint32_t count, struct share *shares, size_t *n_shares)
+                          bool (*may)(const struct entry *, const struct account *), bool mapped,
+                          uint32_t pages, uint32_t count, struct share *shares, size_t *n_shares)
 {
     for (size_t i = 0; i < pool->n_entries && count > 0; i++) {
         struct entry *entry = pool->entries[i];
-        if (!may(entry, tenant))
+        if (!may(entry, tenant) || (mapped && entry->soiled))
             continue;
         uint32_t fits = entry_fits(entry, pages, count);
         if (fits == 0)
@@ -300,8 +301,8 @@ static int shares_charge(struct share *shares, size_t n_shares, struct account *
     return 0;
 }
 
-int pool_take(struct pool *pool, struct account *tenant, uint64_t bytes, uint32_t count,
-              uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p)
+int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t bytes,
+              uint32_t count, uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p)
 {
     uint64_t wide = round_up(bytes ? bytes : 1, SLOT_ALIGN) / SLOT_ALIGN;
     size_t n_shares = 0;
@@ -312,11 +313,12 @@ int pool_take(struct pool *pool, struct account *tenant, uint64_t bytes, uint32_
     cleanup_free struct share *shares = calloc(pool->n_entries + 1, sizeof(*shares));
     if (!shares)
         return -ENOMEM;
-    int64_t missing = shares_add(pool, tenant, entry_is_own, pages, count, shares, &n_shares);
+    int64_t missing =
+        shares_add(pool, tenant, entry_is_own, mapped, pages, count, shares, &n_shares);
     int64_t own_missing = missing;
     if (missing > 0)
-        missing =
-            shares_add(pool, tenant, entry_is_open, pages, (uint32_t)missing, shares, &n_shares);
+        missing = shares_add(pool, tenant, entry_is_open, mapped, pages, (uint32_t)missing, shares,
+                             &n_shares);
     if (missing < 0)
         return (int)missing;
     /* A tenant whose limit forbids it another's region is told so when it asks for a new one. */
@@ -354,8 +356,10 @@ void pool_give(struct pool *pool, uint64_t memory, uint64_t now)
     if (entry->n_slots > 0)
         return;
     entry->idle_since = now;
-    if (!entry->mapped)
-        entry_disown(entry);
+    if (entry->mapped)
+        return;
+    entry->soiled = true;
+    entry_disown(entry);
 }
 
 /* -- regions --------------------------------------------------------------------------------- */

@@ -37,11 +37,14 @@ void pool_free(struct pool *pool);
  * each are to be made, charged to the tenant, added with pool_add_region, and then this is asked
  * again. Nothing is taken then, nor with -ENOMEM or -EINVAL (no region can be so large).
  *
+ * mapped: a client of the tenant is to map the slots' regions. Such a region never held batches of
+ * another tenant: what these left in it could be read.
+ *
  * The charge of a region follows its slots: with its first slot it moves to the tenant (a region
  * whose move the tenant's limit forbids counts as no room), with its last it goes back to the
  * tenant's parent, unless the region is mapped. A region without a charge is left without. */
-int pool_take(struct pool *pool, struct account *tenant, uint64_t bytes, uint32_t count,
-              uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p);
+int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t bytes,
+              uint32_t count, uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p);
 
 /* Gives a slot back at time now (ns). What is no taken slot is logged as an error and changes
  * nothing. */

@@ -65,11 +65,12 @@ static void take(struct pool *pool, struct account *tenant, uint64_t bytes, uint
     uint32_t regions = 0;
     uint64_t region_bytes = 0;
 
-    if (pool_take(pool, tenant, bytes, count, memory, &regions, &region_bytes) == 0)
+    if (pool_take(pool, tenant, false, bytes, count, memory, &regions, &region_bytes) == 0)
         return;
     for (uint32_t i = 0; i < regions; i++)
         record_add(pool, region_bytes, tenant, 0);
-    assert_int_equal(pool_take(pool, tenant, bytes, count, memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, tenant, false, bytes, count, memory, &regions, &region_bytes),
+                     0);
 }
 
 static void test_starts_empty_and_says_what_is_needed(void **state)
@@ -86,23 +87,24 @@ static void test_starts_empty_and_says_what_is_needed(void **state)
     assert_int_equal(info.numa_node, -1);
     assert_null(info.bind_failure);
     /* Two slots of 30 MiB fit in one region: five slots need three. */
-    assert_int_equal(pool_take(pool, NULL, 30 * MIB, 5, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, NULL, false, 30 * MIB, 5, memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 3);
     assert_int_equal(region_bytes, 64 * MIB);
     /* A slot larger than a region: each has one of its own, a multiple. */
-    assert_int_equal(pool_take(pool, NULL, 65 * MIB, 2, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, NULL, false, 65 * MIB, 2, memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 2);
     assert_int_equal(region_bytes, 128 * MIB);
     /* What is there counts. */
     record_add(pool, 64 * MIB, NULL, 0);
-    assert_int_equal(pool_take(pool, NULL, 30 * MIB, 5, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, NULL, false, 30 * MIB, 5, memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 2);
     pool_info_get(pool, &info);
     assert_int_equal(info.slots, 0);
     assert_int_equal(info.used_bytes, 0);
-    assert_int_equal(pool_take(pool, NULL, 1, 0, memory, &regions, &region_bytes), 0);
-    assert_int_equal(pool_take(pool, NULL, UINT64_C(1) << 60, 1, memory, &regions, &region_bytes),
-                     -EINVAL);
+    assert_int_equal(pool_take(pool, NULL, false, 1, 0, memory, &regions, &region_bytes), 0);
+    assert_int_equal(
+        pool_take(pool, NULL, false, UINT64_C(1) << 60, 1, memory, &regions, &region_bytes),
+        -EINVAL);
     pool_empty(pool);
 }
 
@@ -124,7 +126,8 @@ static void test_rounding_counts_what_is_pinned(void **state)
     struct account *tenant = account_ref(&accounts, "uid 1000");
     assert_int_equal(topology_new(NULL, &topology, &failure), 0);
     assert_int_equal(placement_find(topology, NULL, -1, &placement, &failure), 0);
-    assert_int_equal(pool_take(pool, tenant, 10 * MIB + 1, 1, &memory, &regions, &region_bytes), 1);
+    assert_int_equal(
+        pool_take(pool, tenant, false, 10 * MIB + 1, 1, &memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 1);
     assert_int_equal(region_bytes, 12 * MIB);
     struct region_spec spec = {.bytes = region_bytes,
@@ -135,7 +138,8 @@ static void test_rounding_counts_what_is_pinned(void **state)
     assert_int_equal(
         charge_acquire(&region->charge, tenant, ACCOUNT_PINNED, region->bytes, &failure), 0);
     pool_add_region(pool, region, 0);
-    assert_int_equal(pool_take(pool, tenant, 10 * MIB + 1, 1, &memory, &regions, &region_bytes), 0);
+    assert_int_equal(
+        pool_take(pool, tenant, false, 10 * MIB + 1, 1, &memory, &regions, &region_bytes), 0);
     pool_info_get(pool, &info);
     assert_int_equal(info.bytes, 12 * MIB);
     assert_int_equal(info.used_bytes, 10 * MIB + PAGE);
@@ -173,7 +177,7 @@ static void test_first_fit_within_regions(void **state)
     assert_int_equal(first->id, 1);
     assert_int_equal(second->id, 2);
     /* Three pages each: two in a region, the last two pages of it stay free. */
-    assert_int_equal(pool_take(pool, NULL, 3 * PAGE, 4, memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, NULL, false, 3 * PAGE, 4, memory, &regions, &region_bytes), 0);
     assert_int_equal(memory[0], UINT64_C(1) << 32 | 0);
     assert_int_equal(memory[1], UINT64_C(1) << 32 | 3);
     assert_int_equal(memory[2], UINT64_C(2) << 32 | 0);
@@ -187,12 +191,13 @@ static void test_first_fit_within_regions(void **state)
     /* The gap in front is used before the end, and never for what does not fit. */
     pool_give(pool, memory[0], 0);
     assert_null(pool_slot(pool, memory[0], NULL, NULL));
-    assert_int_equal(pool_take(pool, NULL, 2 * PAGE, 3, more, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, NULL, false, 2 * PAGE, 3, more, &regions, &region_bytes), 0);
     assert_int_equal(more[0], UINT64_C(1) << 32 | 0);
     assert_int_equal(more[1], UINT64_C(1) << 32 | 6);
     assert_int_equal(more[2], UINT64_C(2) << 32 | 6);
-    assert_int_equal(pool_take(pool, NULL, 2 * PAGE, 1, more + 3, &regions, &region_bytes), 1);
-    assert_int_equal(pool_take(pool, NULL, PAGE, 1, more + 3, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, NULL, false, 2 * PAGE, 1, more + 3, &regions, &region_bytes),
+                     1);
+    assert_int_equal(pool_take(pool, NULL, false, PAGE, 1, more + 3, &regions, &region_bytes), 0);
     assert_int_equal(more[3], UINT64_C(1) << 32 | 2);
     for (int i = 1; i < 4; i++)
         pool_give(pool, memory[i], 0);
@@ -215,12 +220,12 @@ static void test_all_or_nothing(void **state)
 
     (void)state;
     record_add(pool, 8 * PAGE, NULL, 0);
-    assert_int_equal(pool_take(pool, NULL, PAGE, 9, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, NULL, false, PAGE, 9, memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 1);
     assert_int_equal(memory[0], 0);
     pool_info_get(pool, &info);
     assert_int_equal(info.slots, 0);
-    assert_int_equal(pool_take(pool, NULL, PAGE, 8, memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, NULL, false, PAGE, 8, memory, &regions, &region_bytes), 0);
     for (int i = 0; i < 8; i++)
         pool_give(pool, memory[i], 0);
     pool_empty(pool);
@@ -324,12 +329,42 @@ static void test_region_made_for_a_tenant_waits_for_it(void **state)
     accounts_init(&accounts, &unlimited, &unlimited);
     struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
     record_add(pool, 8 * PAGE, one, 0);
-    assert_int_equal(pool_take(pool, two, PAGE, 1, &memory, &regions, &region_bytes), 1);
-    assert_int_equal(pool_take(pool, one, PAGE, 1, &memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, one, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
     pool_give(pool, memory, 0);
     /* One of the node's (pool.min) is for anybody. */
-    assert_int_equal(pool_take(pool, two, PAGE, 1, &memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
     pool_give(pool, memory, 0);
+    pool_empty(pool);
+    account_unref(one);
+    account_unref(two);
+    assert_int_equal(accounts_deinit(&accounts), 0);
+}
+
+/* Memory that one tenant's batches were copied from can serve another's copies, but no client of
+ * another may look at it; nor at its own tenant's newer batches beside the old ones. */
+static void test_what_a_tenant_left_is_shown_to_no_other(void **state)
+{
+    struct pool *pool = pool_new(8 * PAGE);
+    struct accounts accounts;
+    uint64_t copied, shown, region_bytes;
+    uint32_t regions;
+
+    (void)state;
+    accounts_init(&accounts, &unlimited, &unlimited);
+    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
+    record_add(pool, 8 * PAGE, &accounts.node, 0);
+    assert_int_equal(pool_take(pool, one, false, PAGE, 1, &copied, &regions, &region_bytes), 0);
+    pool_give(pool, copied, 0);
+    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &copied, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 1);
+    assert_int_equal(regions, 1);
+    record_add(pool, region_bytes, two, 0);
+    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 0);
+    assert_int_equal(memory_region(shown), 2);
+    pool_give(pool, copied, 0);
+    pool_give(pool, shown, 0);
     pool_empty(pool);
     account_unref(one);
     account_unref(two);
@@ -351,12 +386,12 @@ static void test_limit_forbids_an_idle_region(void **state)
     accounts_init(&accounts, &unlimited, &limits);
     struct account *tenant = account_ref(&accounts, "one");
     struct region *large = record_add(pool, 16 * PAGE, &accounts.node, 0);
-    assert_int_equal(pool_take(pool, tenant, PAGE, 1, &memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 1);
     assert_int_equal(region_bytes, 8 * PAGE);
     assert_ptr_equal(large->charge.account, &accounts.node);
     record_add(pool, region_bytes, tenant, 0);
-    assert_int_equal(pool_take(pool, tenant, PAGE, 1, &memory, &regions, &region_bytes), 0);
+    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
     assert_int_equal(memory_region(memory), 2);
     assert_int_equal(tenant->used[ACCOUNT_PINNED], 8 * PAGE);
     pool_give(pool, memory, 0);
@@ -544,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_region_holds_one_tenant),
         cmocka_unit_test(test_mapped_region_never_changes_hands),
         cmocka_unit_test(test_region_made_for_a_tenant_waits_for_it),
+        cmocka_unit_test(test_what_a_tenant_left_is_shown_to_no_other),
         cmocka_unit_test(test_limit_forbids_an_idle_region),
         cmocka_unit_test(test_idle_regions),
         cmocka_unit_test(test_info_sums_regions),
