@@ -74,8 +74,11 @@ int main(int argc, char **argv)
     CHECK(CALL(cuCtxPushCurrent)(context));
     CHECK(CALL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < flight; i++) {
-        CHECK(CALL(cuMemHostAlloc)(&from[i], bytes, 0));
+        from[i] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        if (!from[i])
+            return 1;
         memset(from[i], i + 1, bytes);
+        CHECK(CALL(cuMemHostRegister)(from[i], (bytes + 4095) / 4096 * 4096, 0));
         CHECK(CALL(cuMemAlloc)(&to[i], bytes));
         CHECK(CALL(cuEventCreate)(&events[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
     }
