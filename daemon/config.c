@@ -66,6 +66,8 @@ static bool devices_are_known(const char *text)
 {
     if (strcmp(text, "auto") == 0 || strcmp(text, "host") == 0)
         return true;
+    if (strncmp(text, "host:", 5) == 0)
+        return text[5] != '\0';
     while (true) {
         size_t length = strcspn(text, ",");
         size_t blanks = strspn(text, " \t");
@@ -118,8 +120,8 @@ static const struct key keys[] = {
     {"device", "idle", TYPE_DURATION, AT(device_idle), "30s", "a time such as 500ms, 30s or 5min",
      NULL, 0, 0, NULL, NULL},
     {"device", "use", TYPE_TEXT, AT(device_use), "auto",
-     "auto, host, or UUIDs such as GPU-8f1c2a..., with commas between them", NULL, 0, 0, NULL,
-     devices_are_known},
+     "auto, host, host:ADDRESS, or UUIDs such as GPU-8f1c2a..., with commas between them", NULL, 0,
+     0, NULL, devices_are_known},
 
     {"limits", "peers", TYPE_COUNT, AT(limits_peers), "256", "a number from 1 to 65536", NULL, 1,
      65536, NULL, NULL},

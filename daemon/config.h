@@ -47,7 +47,7 @@ struct config {
     /* [device] */
     bool device_ipc;      /* offer CUDA IPC memory handles; on */
     uint64_t device_idle; /* ns; default 30 s */
-    char *device_use;     /* "auto": every GPU and host; "host"; or UUIDs, comma-separated */
+    char *device_use;     /* "auto": every GPU and host; "host[:ADDRESS]"; or UUIDs with commas */
 
     /* [limits], of one tenant unless said otherwise */
     uint32_t limits_peers, limits_jobs; /* 256, 64 */

@@ -37,14 +37,35 @@ static void close_directory(DIR **directory)
         closedir(*directory);
 }
 
+/* The path of a device's attribute; false when that is no address. */
+static bool attribute_path(const char *root, const char *pci, const char *name, char *path,
+                           size_t size)
+{
+    unsigned domain, bus, device, function;
+    int end = -1;
+
+    if (sscanf(pci, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4 || end < 0 ||
+        pci[end])
+        return false;
+    int length = snprintf(path, size, "%s/sys/bus/pci/devices/%04x:%02x:%02x.%x/%s", root, domain,
+                          bus, device, function, name);
+    return length > 0 && (size_t)length < size;
+}
+
+bool sysfs_has_device(const char *root, const char *pci)
+{
+    char path[PATH_MAX];
+
+    return attribute_path(root, pci, "", path, sizeof path) && !access(path, F_OK);
+}
+
 int sysfs_numa_node(const char *root, const char *pci)
 {
     char path[PATH_MAX];
     int node = -1;
 
-    if (!*pci)
+    if (!attribute_path(root, pci, "numa_node", path, sizeof path))
         return -1;
-    snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s/numa_node", root, pci);
     cleanup(close_file) FILE *file = fopen(path, "re");
     if (!file || fscanf(file, "%d", &node) != 1)
         return -1;

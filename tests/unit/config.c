@@ -290,11 +290,14 @@ static void test_wrong_values_name_line_and_what_is_allowed(void **state)
          "2: placement.topology = \"x.xml\" is not allowed: it is empty, xml:FILE or "
          "synthetic:DESCRIPTION"},
         {"[device]\nuse = GPU-1,,GPU-2\n",
-         "2: device.use = \"GPU-1,,GPU-2\" is not allowed: it is auto, host, or UUIDs such as "
-         "GPU-8f1c2a..., with commas between them"},
+         "2: device.use = \"GPU-1,,GPU-2\" is not allowed: it is auto, host, host:ADDRESS, or "
+         "UUIDs such as GPU-8f1c2a..., with commas between them"},
+        {"[device]\nuse = host:\n",
+         "2: device.use = \"host:\" is not allowed: it is auto, host, host:ADDRESS, or UUIDs such "
+         "as GPU-8f1c2a..., with commas between them"},
         {"[device]\nuse = 0\n",
-         "2: device.use = \"0\" is not allowed: it is auto, host, or UUIDs such as "
-         "GPU-8f1c2a..., with commas between them"},
+         "2: device.use = \"0\" is not allowed: it is auto, host, host:ADDRESS, or "
+         "UUIDs such as GPU-8f1c2a..., with commas between them"},
         /* An indented key is the rest of the value before it: this must not pass unseen. */
         {"[pool]\nmin = 1 MiB\n  max = 2 GiB\n",
          "2: pool.min = \"1 MiB max = 2 GiB\" is not allowed: it is a size such as 512 MiB, 2 GB "

@@ -138,6 +138,14 @@ static void test_numa_node(void **state)
     assert_int_equal(sysfs_numa_node(dir->path, "0000:42:00.0"), -1);
     assert_int_equal(sysfs_numa_node(dir->path, "0000:43:00.0"), -1);
     assert_int_equal(sysfs_numa_node(dir->path, ""), -1);
+    assert_int_equal(sysfs_numa_node(dir->path, "0000:41:00"), -1);
+    assert_int_equal(sysfs_numa_node(dir->path, "../0000:41:00.0"), -1);
+    /* As NVML writes it. */
+    write_text(dir, "sys/bus/pci/devices/0000:c1:00.0/numa_node", "1\n");
+    assert_int_equal(sysfs_numa_node(dir->path, "00000000:C1:00.0"), 1);
+    assert_true(sysfs_has_device(dir->path, "0000:C1:00.0"));
+    assert_false(sysfs_has_device(dir->path, "0000:c2:00.0"));
+    assert_false(sysfs_has_device(dir->path, ""));
 }
 
 static char *write_program(const struct temp_dir *dir, const char *script)
