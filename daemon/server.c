@@ -14,6 +14,7 @@
 
 #include "control/listener.h"
 #include "control/peer.h"
+#include "disposal.h"
 #include "log.h"
 
 #define TICK_MS 250
@@ -120,10 +121,11 @@ void server_check_stopped(struct server *server)
     }
     if (server->stop_phase == STOP_DEVICES && stations_closed(server) && growth_idle(server)) {
         server->stop_phase = STOP_REGIONS;
-        tasks_release_sources(server);
+        indexing_release_sources(server);
         growth_release_all(server);
     }
-    if (server->stop_phase == STOP_REGIONS && growth_idle(server)) {
+    if (server->stop_phase == STOP_REGIONS && growth_idle(server) &&
+        disposal_idle(server->disposal)) {
         server->stop_phase = STOP_DONE;
         growth_release_all(server); /* what a client still maps */
         uv_walk(&server->loop, server_close_handle, NULL);
@@ -151,11 +153,21 @@ static void server_accounts_init(struct server *server)
 static void server_lists_init(struct server *server)
 {
     list_init(&server->done);
+    list_init(&server->index_runs);
+    list_init(&server->indexed);
     list_init(&server->tasks);
     list_init(&server->peers);
     list_init(&server->departed);
     list_init(&server->kept_sources);
     list_init(&server->lingering);
+}
+
+/* On the disposal's thread. */
+static void server_on_disposed(void *user)
+{
+    struct server *server = user;
+
+    uv_async_send(&server->works_done);
 }
 
 static void server_loop_init(struct server *server)
@@ -180,8 +192,9 @@ int server_init(struct server *server, const struct config *config,
     server_lists_init(server);
     server_accounts_init(server);
     server_loop_init(server);
+    server->disposal = disposal_new(server_on_disposed, server);
     server->core = core_new(&server->accounts, config->workers_batches);
-    if (!server->core)
+    if (!server->core || !server->disposal)
         return failure_set(failure, -ENOMEM, "no memory for the core");
     const char *topology = config->placement_topology[0] ? config->placement_topology : NULL;
     int r = topology_new(topology, &server->topology, failure);
@@ -210,6 +223,7 @@ void server_deinit(struct server *server)
 {
     if (server->listener)
         listener_free(server->listener);
+    disposal_free(server->disposal);
     if (server->stop_phase != STOP_DONE) /* it never ran */
         uv_walk(&server->loop, server_close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);

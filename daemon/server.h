@@ -6,11 +6,14 @@
  *   stations.c  a station: a device with its pool and its workers
  *   growth.c    pools that grow and shrink, off the loop
  *   tasks.c     a task: what the server keeps of a job (source, layout, works)
+ *   indexing.c  from what a client asked for to a source, off the loop
+ *   disposal.c  closing what a client brought, off the loop
  *   actions.c   the core's actions
  *   control/    sockets, peers, messages
  *
- * Everything here is touched by the loop thread only, but for struct work and
- * what is handed to uv_queue_work, which belong to their thread until done.
+ * Everything here is touched by the loop thread only, but for struct work, what
+ * is handed to uv_queue_work and struct index_run, which belong to their thread
+ * until done.
  */
 #ifndef PINSERVE_SERVER_H
 #define PINSERVE_SERVER_H
@@ -34,6 +37,7 @@
 
 struct peer;
 struct listener;
+struct disposal;
 struct server;
 
 /* Workers of one NUMA node, shared by the stations that are near it. */
@@ -88,8 +92,9 @@ struct task {
     struct order order;
     struct source *source;
     uint32_t depth;
-    bool mapped;                    /* its client maps its slots: delivery host */
-    struct source_request *request; /* until indexed */
+    bool mapped; /* its client maps its slots: delivery host */
+    enum source_kind source_kind;
+    struct source_request *request; /* until a thread indexes it */
     struct index_run *indexing;     /* while a thread indexes */
     struct reservation *reservation;
     uint64_t *memory;      /* of its slots, NULL: none */
@@ -111,7 +116,10 @@ struct server {
     uv_check_t after_poll;
     uv_async_t works_done;
     pthread_mutex_t done_lock;
-    struct list done; /* struct work, by link */
+    struct list done;       /* struct work, by link */
+    struct list index_runs; /* threads that index, and */
+    struct list indexed;    /* those that are done */
+    struct disposal *disposal;
 
     struct topology *topology;
     struct accounts accounts;
@@ -136,7 +144,7 @@ struct server {
     uint64_t peers_seen, peers_dropped;
     char warnings[WARNINGS_MAX][256];
     uint32_t n_warnings;
-    unsigned busy;     /* uv_queue_work under way */
+    unsigned busy;     /* uv_queue_work and index runs under way */
     unsigned retiring; /* of these: regions being destroyed */
     bool acting;       /* server_act is running */
     bool stopping;     /* server_stop was called: */
@@ -235,15 +243,26 @@ void source_request_free(struct source_request *request);
 struct task *task_new(struct server *server, uint64_t job, uint32_t depth);
 void task_free(struct task *task);
 struct task *task_find(struct server *server, uint64_t job);
-void task_index(struct task *task);
-void task_index_cancel(struct task *task);
 void task_report_progress(struct server *server);
-void tasks_release_sources(struct server *server);
 /* Hands a slot to the workers. */
 void task_decode(struct task *task, const struct core_action *action);
 void tasks_check_stuck(struct server *server);
 /* Takes what the workers have done back to the core. */
 void tasks_collect(uv_async_t *async);
+
+/* indexing.c ---------------------------------------------------------------------------------- */
+
+void task_index(struct task *task);
+void task_index_cancel(struct task *task);
+/* Samples found so far. */
+uint64_t task_indexed(const struct task *task);
+void indexing_collect(struct server *server);
+void indexing_check_stuck(struct server *server, uint64_t now);
+/* Lets go of the kept indexes. */
+void indexing_release_sources(struct server *server);
+/* Gives them up off the loop: that closes files. */
+void server_give_up_source(struct server *server, struct source *source);
+void server_give_up_request(struct server *server, struct source_request *request);
 
 /* actions.c ----------------------------------------------------------------------------------- */
 

@@ -90,7 +90,7 @@ static void packet_take_fds(struct wire_packet *packet, struct msghdr *header)
     }
 }
 
-int wire_receive(int socket, struct wire_packet *packet, int flags)
+int wire_receive_keep(int socket, struct wire_packet *packet, int flags)
 {
     uint8_t bytes[MESSAGE_MAX];
     union {
@@ -113,9 +113,16 @@ int wire_receive(int socket, struct wire_packet *packet, int flags)
         return -EPIPE;
     if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && size > 0)
         packet->message = pinserve__message__unpack(NULL, (size_t)size, bytes);
-    if (!packet->message || packet->message->body_case == PINSERVE__MESSAGE__BODY__NOT_SET) {
-        wire_packet_deinit(packet);
+    if (!packet->message || packet->message->body_case == PINSERVE__MESSAGE__BODY__NOT_SET)
         return -EBADMSG;
-    }
     return 0;
+}
+
+int wire_receive(int socket, struct wire_packet *packet, int flags)
+{
+    int r = wire_receive_keep(socket, packet, flags);
+
+    if (r < 0)
+        wire_packet_deinit(packet);
+    return r;
 }

@@ -41,6 +41,10 @@ int wire_send(int socket, const Pinserve__Message *message, const int *fds, size
  * fds, or empty. Received fds are CLOEXEC. On error every received fd has been closed. */
 int wire_receive(int socket, struct wire_packet *packet, int flags);
 
+/* The same, but on error the packet keeps what was received, for the caller to give up: closing an
+ * fd can take as long as its file system likes. */
+int wire_receive_keep(int socket, struct wire_packet *packet, int flags);
+
 /* Sends already packed bytes. For queues. Same results as wire_send. */
 int wire_send_bytes(int socket, const void *bytes, size_t size, const int *fds, size_t n_fds,
                     int flags);

@@ -17,11 +17,6 @@ _Static_assert((int)ORDER_SHUFFLE_NONE == (int)PINSERVE__SHUFFLE__SHUFFLE_NONE, 
 _Static_assert((int)ORDER_LAST_PARTIAL == (int)PINSERVE__LAST__LAST_PARTIAL, "ends of epochs");
 _Static_assert((int)CROP_KIND_CENTER == (int)PINSERVE__CROP_KIND__CROP_CENTER, "crops");
 
-static void source_request_cleanup(struct source_request **request)
-{
-    source_request_free(*request);
-}
-
 static int request_synthetic(struct source_request *request, const Pinserve__Source *source,
                              struct failure *failure)
 {
@@ -64,35 +59,28 @@ static int request_files(struct peer *peer, struct source_request *request, enum
     return 0;
 }
 
+/* The request is the caller's, whatever is returned. */
 static int request_from_wire(struct peer *peer, const Pinserve__Source *source,
                              struct source_request **request_p, struct failure *failure)
 {
-    int r;
-
     if (!source || strlen(source->name) > NAME_MAX_BYTES)
         return failure_set(failure, -EINVAL, "the job names no source, or one too long");
-    cleanup(source_request_cleanup) struct source_request *request =
-        source_request_new(source->name, &peer->identity);
+    struct source_request *request = source_request_new(source->name, &peer->identity);
+    *request_p = request;
     if (!request)
         return failure_set(failure, -ENOMEM, "%s: no memory", source->name);
     request->spec.index_bytes_max = peer->server->config->limits_index;
     switch (source->kind) {
     case PINSERVE__SOURCE_KIND__SOURCE_FOLDER:
-        r = request_files(peer, request, SOURCE_KIND_FOLDER, failure);
-        break;
+        return request_files(peer, request, SOURCE_KIND_FOLDER, failure);
     case PINSERVE__SOURCE_KIND__SOURCE_TAR:
-        r = request_files(peer, request, SOURCE_KIND_TAR, failure);
-        break;
+        return request_files(peer, request, SOURCE_KIND_TAR, failure);
     case PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC:
-        r = request_synthetic(request, source, failure);
-        break;
+        return request_synthetic(request, source, failure);
     default:
-        r = failure_set(failure, -EINVAL, "%s: a source of kind %d is unknown", source->name,
-                        (int)source->kind);
+        return failure_set(failure, -EINVAL, "%s: a source of kind %d is unknown", source->name,
+                           (int)source->kind);
     }
-    if (r == 0)
-        *request_p = steal_ptr(request);
-    return r;
 }
 
 static int pipeline_from_wire(const Pinserve__Pipeline *wire, struct pipeline *pipeline,
@@ -202,17 +190,17 @@ static void peer_send_job_opened(struct peer *peer, uint64_t id, uint64_t job)
     peer_send(peer, &message, NULL, 0);
 }
 
+/* Takes the request over when it succeeds. */
 static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
-                         struct failure *failure)
+                         struct source_request **request_p, struct failure *failure)
 {
     struct server *server = peer->server;
-    cleanup(source_request_cleanup) struct source_request *request = NULL;
     struct core_job_spec spec = {0};
     struct pipeline pipeline;
     struct station *station = NULL;
     char text[256];
 
-    int r = request_from_wire(peer, open->source, &request, failure);
+    int r = request_from_wire(peer, open->source, request_p, failure);
     if (r == 0)
         r = pipeline_from_wire(open->pipeline, &pipeline, failure);
     if (r == 0)
@@ -259,7 +247,8 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         return r;
     }
     task->tenant = account_ref(&server->accounts, peer->tenant->key);
-    task->request = steal_ptr(request);
+    task->source_kind = (*request_p)->spec.kind;
+    task->request = steal_ptr(*request_p);
     list_append(&server->tasks, &task->link);
     log_info("job %" PRIu64 ": opened by pid %" PRIu64 ", uid %" PRIu64 ": %s, %s, batch %u on %s",
              task->job, task->pid, task->uid, task->source_name, text, open->batch,
@@ -271,11 +260,14 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
 int peer_handle_open(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                      struct failure *reason)
 {
+    struct source_request *request = NULL;
     struct failure failure = {0};
 
     (void)reason;
-    if (peer_open_job(peer, id, open, &failure) < 0)
+    if (peer_open_job(peer, id, open, &request, &failure) < 0)
         peer_send_error(peer, id, &failure);
+    if (request)
+        server_give_up_request(peer->server, request);
     peer_drop_dataset(peer);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "disposal.h"
 #include "log.h"
 #include "proto/cleanup.h"
 
@@ -56,10 +57,9 @@ static void peer_poll_free(uv_poll_t **poll)
 
 void peer_drop_dataset(struct peer *peer)
 {
-    for (size_t i = 0; i < peer->n_dataset; i++) {
-        close_fd(&peer->dataset_fds[i]);
+    disposal_give_fds(peer->server->disposal, peer->dataset_fds, peer->n_dataset);
+    for (size_t i = 0; i < peer->n_dataset; i++)
         free(peer->dataset_names[i]);
-    }
     free(peer->dataset_fds);
     free(peer->dataset_names);
     peer->dataset_fds = NULL;
@@ -291,19 +291,34 @@ void peer_send_error(struct peer *peer, uint64_t id, const struct failure *failu
 
 /* -- receiving ------------------------------------------------------------------------------- */
 
+/* The fds that came where none belong. */
+static void packet_give_up_fds(struct server *server, struct wire_packet *packet)
+{
+    int fds[MESSAGE_FDS_MAX];
+    size_t n = 0;
+
+    for (size_t i = 0; i < packet->n_fds; i++) {
+        int fd = wire_take_fd(packet, i);
+        if (fd >= 0)
+            fds[n++] = fd;
+    }
+    disposal_give_fds(server->disposal, fds, n);
+}
+
 /* One packet. 1: there is none; 0: handled; negative: the connection is over. */
 static int peer_receive(struct peer *peer)
 {
     struct wire_packet packet = WIRE_PACKET_INIT;
     struct failure reason = {0};
 
-    int r = wire_receive(peer->fd, &packet, MSG_DONTWAIT);
+    int r = wire_receive_keep(peer->fd, &packet, MSG_DONTWAIT);
     if (r == -EAGAIN || r == -EINTR)
         return 1;
     if (r == 0)
         r = peer_handle(peer, &packet, &reason);
     else if (r == -EBADMSG)
         failure_set(&reason, r, "what it sent is no message, or is over the bounds");
+    packet_give_up_fds(peer->server, &packet);
     wire_packet_deinit(&packet);
     if (r < 0)
         peer_drop(peer, r == -EPIPE ? NULL : reason.text);
