@@ -68,6 +68,14 @@ enum pinclient_dtype {
     PINCLIENT_F32 = 1,
     PINCLIENT_I64 = 2,
     PINCLIENT_U64 = 3,
+    PINCLIENT_I8 = 4,
+    PINCLIENT_U16 = 5,
+    PINCLIENT_I16 = 6,
+    PINCLIENT_U32 = 7,
+    PINCLIENT_I32 = 8,
+    PINCLIENT_F16 = 9,
+    PINCLIENT_F64 = 10,
+    PINCLIENT_BF16 = 11,
 };
 
 /** Values of the tensor `status`, one a sample. */
@@ -295,6 +303,60 @@ PINCLIENT_API int pinclient_batch_use(struct pinclient_batch *batch, void *strea
  *         -EINVAL: it was released already; -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_release(struct pinclient_batch *batch, void *stream);
+
+/* -- images ---------------------------------------------------------------------------------- */
+
+#define PINCLIENT_CHANNELS_MAX 4
+
+/** Order of the dimensions of what pinclient_transform() writes. */
+enum pinclient_layout {
+    PINCLIENT_NCHW = 0,
+    PINCLIENT_NHWC = 1,
+};
+
+/** pinclient_transform: gives the batch back behind its work, as pinclient_release(). */
+#define PINCLIENT_RELEASE 1u
+
+/** What becomes of images: (x / 255 - mean) / std of their channel, computed as if in double
+ *  precision and rounded once, to the nearest of dtype. Unused members are 0. */
+struct pinclient_transform {
+    enum pinclient_dtype dtype;   /**< PINCLIENT_F32, PINCLIENT_F16 or PINCLIENT_BF16 */
+    enum pinclient_layout layout; /**< of the output */
+    uint32_t channels;            /**< of mean and std: those of the tensor, else -EINVAL. 0: as
+                                       many as the tensor has, 4 at most */
+    uint32_t flags;               /**< 0 or PINCLIENT_RELEASE */
+    double mean[PINCLIENT_CHANNELS_MAX]; /**< of values from 0 to 1, like those of torchvision's
+                                              Normalize */
+    double std[PINCLIENT_CHANNELS_MAX];  /**< not 0 */
+    const uint8_t *flip; /**< a byte a sample, other than 0: mirror it left to right. NULL: none.
+                              Host memory, which is read before the call returns, or memory of the
+                              GPU, which is read by the work on the stream */
+};
+
+/**
+ * Turns the images of a batch, uint8 height x width x channels, into what a network takes: one
+ * kernel on stream, or, where the batch lies in host memory (device or delivery `host`), on this
+ * thread before the call returns.
+ *
+ * The samples of the batch lie in out one behind the other without gaps, as many as
+ * pinclient_batch_info() counts. The call does not wait for the stream, and may be captured into a
+ * graph when it has no PINCLIENT_RELEASE; a graph repeats it with the addresses, and the flip flags
+ * of host memory, of this call.
+ *
+ * @param name    of the tensor: "image", "data"
+ * @param out     memory of the caller: the GPU's, or the host's where the batch lies there; aligned
+ *                to an element, and fastest when aligned to 16 bytes with a width that is a
+ *                multiple of 16 bytes of elements
+ * @param stream  where the kernel runs, and behind which PINCLIENT_RELEASE gives the batch back
+ * @return 0; -ENOENT: no such tensor; -EINVAL: names what of the spec or the tensor does not fit;
+ *         -EOPNOTSUPP: this library has no kernel for the GPU (built without nvcc, or none that
+ *         fits its compute capability); -EIO: CUDA refused, in words; -ENOMEM; -EPERM in a forked
+ *         child. The batch stays leased on these. With PINCLIENT_RELEASE also what
+ *         pinclient_release() returns, with the batch as that leaves it, -EBUSY before anything
+ *         was queued
+ */
+PINCLIENT_API int pinclient_transform(struct pinclient_batch *batch, const char *name, void *out,
+                                      const struct pinclient_transform *spec, void *stream);
 
 /* -- errors ---------------------------------------------------------------------------------- */
 
