@@ -126,6 +126,15 @@ void batches_copy(struct job *job, uint64_t now)
     }
 }
 
+/* Takes the slot from a lease that it was to fill. */
+static void lease_unfill(struct job *job, struct lease *lease)
+{
+    feed_release(&job->feed, lease->slot);
+    lease->slot = NONE;
+    lease->ring = 0;
+    job->unfilled++;
+}
+
 /* A copy is over, one way or another: its slot can be read again, or is free. in_use: it went to
  * the ring that is in use. */
 static void lease_copied(struct job *job, struct lease *lease, bool in_use,
@@ -136,6 +145,8 @@ static void lease_copied(struct job *job, struct lease *lease, bool in_use,
     if (lease->dropped) {
         feed_release(&job->feed, lease->slot);
         lease_free(job, lease, now);
+    } else if (job->moving) {
+        lease_unfill(job, lease);
     } else if (!in_use) {
         /* That ring was given up or lost; the bytes are still in the slot. */
         job->feed.slots[lease->slot].state = SLOT_DECODED;
@@ -209,7 +220,9 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
 
 void batches_deliver(struct job *job, uint64_t now)
 {
-    if (!job->announced || (!job_in_place(job) && (!job->ring || job->ring->state != RING_OPEN)))
+    if (!job->announced || job->moving || job->wait != WAIT_NOTHING)
+        return;
+    if (!job_in_place(job) && (!job->ring || job->ring->state != RING_OPEN))
         return;
     for (;;) {
         if (job->next.step == job->steps) {
@@ -268,11 +281,20 @@ bool batches_held_in(const struct job *job, uint32_t ring)
 
 /* -- taking back --------------------------------------------------------------------------- */
 
+/* The slot's result is not wanted; the slot stays the workers' until they say so. */
+static void slot_cancel(struct job *job, uint32_t index)
+{
+    struct core_action *action = job_emit(job, CORE_DECODE_CANCEL);
+
+    job->feed.slots[index].lease = NONE;
+    action->slot = index;
+    action->generation = job->feed.slots[index].generation;
+}
+
 /* A lease that is not pending any more. What still writes or reads is waited for. */
 static void lease_drop(struct job *job, struct lease *lease, uint64_t now)
 {
     struct slot *slot = lease->slot == NONE ? NULL : &job->feed.slots[lease->slot];
-    struct core_action *action;
 
     if (lease->state == LEASE_READY)
         job->ready--;
@@ -282,14 +304,10 @@ static void lease_drop(struct job *job, struct lease *lease, uint64_t now)
         lease->dropped = true;
         return;
     }
-    if (slot && slot->state == SLOT_DECODING) {
-        slot->lease = NONE;
-        action = job_emit(job, CORE_DECODE_CANCEL);
-        action->slot = lease->slot;
-        action->generation = slot->generation;
-    } else if (slot) {
+    if (slot && slot->state == SLOT_DECODING)
+        slot_cancel(job, lease->slot);
+    else if (slot)
         feed_release(&job->feed, lease->slot);
-    }
     lease_free(job, lease, now);
 }
 
@@ -322,5 +340,23 @@ void batches_uncopy(struct job *job, uint32_t ring, uint64_t now)
         if (lease->state == LEASE_FILLING && lease->slot != NONE && lease->ring == ring &&
             job->feed.slots[lease->slot].state == SLOT_COPYING)
             lease_copied(job, lease, false, NULL, now);
+    }
+}
+
+void batches_unfill(struct job *job)
+{
+    for (uint32_t place = 0; place < job->pending_count; place++) {
+        struct lease *lease = &job->leases[job_pending(job, place)];
+        const struct slot *slot = lease->slot == NONE ? NULL : &job->feed.slots[lease->slot];
+
+        if (!slot || slot->state == SLOT_COPYING)
+            continue; /* the end of the copy comes */
+        if (slot->state == SLOT_DECODING) {
+            slot_cancel(job, lease->slot);
+            lease->slot = NONE;
+            job->unfilled++;
+        } else {
+            lease_unfill(job, lease);
+        }
     }
 }

@@ -60,7 +60,8 @@ static int check_slot(const struct job *job, uint32_t index, struct failure *fai
               JOB "slot %" PRIu32 " is decoded and its lease is not waiting", job->id, index);
         break;
     case SLOT_COPYING:
-        CHECK(lease && lease->state == LEASE_FILLING && lease->ring && !job_in_place(job),
+        CHECK(lease && lease->state == LEASE_FILLING && lease->ring &&
+                  (!job_in_place(job) || job->moving),
               JOB "slot %" PRIu32 " is copied for no lease", job->id, index);
         break;
     case SLOT_LEASED:
@@ -87,8 +88,8 @@ static int check_feed(const struct job *job, struct failure *failure)
           JOB "%" PRIu32 " slots are free and %" PRIu32 " held, the feed counts %" PRIu32
               " and %" PRIu32,
           job->id, free, held, job->feed.free, job->feed.held);
-    CHECK(!job_ended(job) || free == 0, JOB "it has ended and keeps %" PRIu32 " free slots",
-          job->id, free);
+    CHECK(!(job_ended(job) || job->moving) || free == 0,
+          JOB "it has ended or moves and keeps %" PRIu32 " free slots", job->id, free);
     return 0;
 }
 
@@ -112,9 +113,12 @@ static int check_lease(const struct job *job, uint32_t index, struct failure *fa
     if (lease->state == LEASE_FREE)
         CHECK(lease->slot == NONE && !lease->ring, JOB "lease %" PRIu32 " is free and has a place",
               job->id, index);
+    if (lease->state == LEASE_READY)
+        CHECK(job_in_place(job) == (lease->slot != NONE),
+              JOB "lease %" PRIu32 " is ready by another delivery", job->id, index);
+    /* What a job that moved had handed off stays where it was. */
     if (lease->state == LEASE_READY || lease->state == LEASE_HANDED)
-        CHECK(job_in_place(job) ? lease->slot != NONE && !lease->ring
-                                : lease->slot == NONE && lease->ring,
+        CHECK((lease->slot == NONE) == (lease->ring != 0),
               JOB "lease %" PRIu32 " is complete and nowhere", job->id, index);
     if (lease->state == LEASE_READY && lease->ring)
         CHECK(job->ring && job->ring->id == lease->ring,
@@ -212,6 +216,7 @@ static int check_job(const struct job *job, struct failure *failure)
     CHECK(job->charge.account == job->tenant && job->charge.amount == 1, JOB "it is not charged",
           job->id);
     CHECK(!job->told || job->failure.code < 0, JOB "it was told a failure without a code", job->id);
+    CHECK(!job->moving || (job_in_place(job) && !job->ring), JOB "it moves to a ring", job->id);
     CHECK(job->wait == WAIT_NOTHING || job->feed.held == 0, JOB "it waits and has slots", job->id);
     return 0;
 }

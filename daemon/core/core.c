@@ -11,10 +11,10 @@
 #include "core_private.h"
 
 /* Between two drains a job says each thing about itself, each of its rings, slots and leases once,
- * but for copies and rings, which the loss of a device may repeat CORE_DEVICE_RESTARTS_MAX times.
- */
+ * but for copies and rings, which the loss of a device may repeat CORE_DEVICE_RESTARTS_MAX times,
+ * and for what a job says of its slots when it leaves rings. */
 #define ACTIONS_JOB 64
-#define ACTIONS_DEPTH 12
+#define ACTIONS_DEPTH 16
 
 struct core *core_new(struct accounts *accounts, uint32_t batches_per_numa)
 {

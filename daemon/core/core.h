@@ -10,7 +10,7 @@
  * with it.
  *
  *   slot of a feed     FREE -> DECODING -> DECODED -> COPYING -> FREE       (with a ring)
- *                      FREE -> DECODING -> DECODED -> LEASED  -> FREE       (delivery host)
+ *                      FREE -> DECODING -> DECODED -> LEASED  -> FREE       (in place)
  *   lease of a job     FREE -> FILLING -> READY -> HANDED -> FREE
  *
  * A lease is FILLING from the moment its batch is asked for until the batch is
@@ -45,6 +45,12 @@ enum delivery {
     DELIVERY_MAPPED,
 };
 
+/* The client reads the pool's slots themselves: there is no ring. */
+static inline bool delivery_in_place(enum delivery delivery)
+{
+    return delivery == DELIVERY_HOST || delivery == DELIVERY_COPY || delivery == DELIVERY_MAPPED;
+}
+
 enum job_state {
     JOB_OPENING, /* indexed, reserved, its ring made and offered */
     JOB_RUNNING,
@@ -55,16 +61,18 @@ enum job_state {
 enum core_action_type {
     CORE_INDEX,        /* job: answer core_job_indexed or core_job_refused */
     CORE_INDEX_CANCEL, /* job: closed while it was indexed; core_job_refused must still come */
-    CORE_RESERVE,      /* job, device, count slots of bytes each: answer core_job_reserved or
-                          core_job_refused */
+    CORE_RESERVE,      /* job, device, delivery, count slots of bytes each: answer core_job_reserved
+                          or core_job_refused. In place, a client is to map them. Once more when
+                          the job leaves rings for `copy`: the slots before were given back */
     CORE_RING_MAKE,    /* job, device, ring, delivery (a rung: fd or ipc), bytes: answer
                           core_ring_made or core_ring_failed */
     CORE_RING_FREE,    /* job, device, ring: no client can read it any more. Not said of a ring that
                           was lost with its device's process: there is nothing to free */
     CORE_JOB_READY,    /* job, ring, delivery, why, bytes of the ring: tell the client, once; ring 0
-                          with delivery host */
+                          in place */
     CORE_RING_REPLACED, /* job, ring, delivery, why, bytes: tell the client. Also when it could not
-                           open the ring before it, and this one is of the next rung */
+                           open the ring before it, and this one is of the next rung; ring 0: no
+                           ring any more, but delivery `copy` */
     CORE_DECODE,        /* feed, slot, generation, memory, epoch, step, count: answer
                            core_decoded exactly once, or late */
     CORE_DECODE_CANCEL, /* feed, slot, generation: its result is not wanted; core_decoded must
@@ -100,13 +108,15 @@ struct core_job_spec {
     struct order order;     /* samples still 0: comes with core_job_indexed */
     uint32_t depth;         /* 1 .. DEPTH_MAX */
     uint32_t device;        /* as core_device_add gave it */
-    enum delivery delivery; /* auto, fd, ipc, host; others are refused in words */
+    enum delivery delivery; /* asked for */
     struct cursor start;    /* unless has_token */
     bool has_token;
-    struct order_token token;   /* its strings are copied */
-    const char *dataset;        /* as the user wrote it; copied */
-    const char *pipeline;       /* canonical text of what decides a sample's bytes; copied */
-    bool client_fd, client_ipc; /* rungs that the client can take */
+    struct order_token token; /* its strings are copied */
+    const char *dataset;      /* as the user wrote it; copied */
+    const char *pipeline;     /* canonical text of what decides a sample's bytes; copied */
+    bool client_fd, client_ipc, client_copy, client_mapped; /* what the client can take */
+    bool client_coherent; /* its GPU shares the host's memory: auto is `mapped` */
+    const char *no_ring;  /* why this job can have no ring; static. NULL: it can */
 };
 
 struct core_dataset {
@@ -118,6 +128,7 @@ struct core_dataset {
 struct core_device_spec {
     bool has_ring;  /* false: host */
     bool allow_ipc; /* device.ipc */
+    bool rings_off; /* device.rings = off: no process of it is wanted */
     uint32_t numa;  /* workers' index: devices with the same one share workers */
 };
 
@@ -232,6 +243,11 @@ void core_copied(struct core *core, uint64_t job, uint32_t ring, uint32_t lease,
 #define CORE_DEVICE_RESTARTS_MAX 3
 void core_device_lost(struct core *core, uint32_t device, const struct failure *failure,
                       uint64_t now);
+
+/* The device's process cannot be had: rings that it was to make will not be, by no rung. Jobs that
+ * may go on by `copy`, the others fail with failure. */
+void core_device_refused(struct core *core, uint32_t device, const struct failure *failure,
+                         uint64_t now);
 
 /* -- looking ------------------------------------------------------------------------------- */
 

@@ -86,6 +86,7 @@ struct job {
     enum job_state state;
     enum job_wait wait;
     bool announced; /* JOB_READY was said: batches are made */
+    bool moving;    /* from rings to regions: gives its slots back, to reserve others */
     bool deaf;      /* the client closed the ring in use: it takes nothing any more */
     bool told;      /* JOB_FAILED was said */
     struct failure failure;
@@ -93,8 +94,9 @@ struct job {
 
     struct order order;
     uint32_t device, depth;
-    enum delivery asked, delivery; /* delivery: in force, or tried */
-    bool can_fd, can_ipc;          /* rungs that auto may take */
+    enum delivery asked, delivery;             /* delivery: in force, or tried */
+    const char *refusals[DELIVERY_MAPPED + 1]; /* why it cannot have these; NULL: it can */
+    bool coherent;
     char why[FAILURE_TEXT_MAX + 64];
     char *dataset, *pipeline, *token_dataset, *token_pipeline;
     bool has_token;
@@ -251,11 +253,24 @@ void batches_redo(struct job *job, uint32_t ring, uint64_t now);
 void batches_uncopy(struct job *job, uint32_t ring, uint64_t now);
 bool batches_held_in(const struct job *job, uint32_t ring);
 
+/* What is pending is wanted anew, in slots that the job does not have yet. */
+void batches_unfill(struct job *job);
+
+/* -- ladder.c -- */
+
+/* Checks the delivery that a job asks for against its device and its client, in words, and chooses
+ * the first that it is to have. */
+int ladder_choose(struct job *job, const struct core_job_spec *spec, struct failure *failure);
+/* The rung in use does not work, or with no_device no ring at all: the next one, or the end of the
+ * job. */
+void ladder_descend(struct job *job, const char *text, int code, bool no_device, uint64_t now);
+/* Asks for slots. */
+void ladder_reserve(struct job *job);
+/* Says JOB_READY, or RING_REPLACED when that was said before. */
+void ladder_announce(struct job *job, uint64_t now);
+
 /* -- ring.c -- */
 
-/* Checks the delivery that a job asks for against its device, in words, and sets what it may take.
- */
-int ring_choose(struct job *job, const struct core_job_spec *spec, struct failure *failure);
 /* Makes a ring by job->delivery, or fails the job. */
 void ring_make(struct job *job, uint64_t now);
 /* No client can read it any more: frees it when no copy is under way. */
@@ -269,12 +284,10 @@ void rings_lost(struct job *job, const struct failure *failure, uint64_t now);
 bool rings_gone(const struct job *job);
 /* Copies may go to the ring in use. */
 bool ring_usable(const struct job *job);
-/* Says JOB_READY, or RING_REPLACED when that was said before. */
-void ring_announce(struct job *job, uint64_t now);
 
 static inline bool job_in_place(const struct job *job)
 {
-    return job->delivery == DELIVERY_HOST;
+    return delivery_in_place(job->delivery);
 }
 
 /* -- schedule.c -- */

@@ -137,8 +137,14 @@ void core_stuck(struct core *core, uint64_t feed, uint32_t slot, uint32_t genera
     /* The thread has been replaced: the slot must not keep others from the workers. */
     stuck->stuck = true;
     job_node(job)->busy--;
-    if (stuck->lease != NONE)
+    if (stuck->lease != NONE) {
         job_fail_at(job, job_place(job, stuck->lease), failure, now);
+    } else if (job->moving && job_live(job)) {
+        struct failure final;
+
+        failure_set(&final, failure->code, "the way to delivery copy hangs: %.450s", failure->text);
+        job_fail(job, &final, now);
+    }
     job_advance(job, now);
     schedule_run(core, now);
 }

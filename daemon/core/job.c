@@ -97,7 +97,7 @@ int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
     job->peer = peer;
     job->tenant = tenant;
     job->device = spec->device;
-    rc = ring_choose(job, spec, failure);
+    rc = ladder_choose(job, spec, failure);
     if (rc < 0)
         goto err_free;
     if (job_init(job, spec) < 0 || core_jobs_reserve(core) < 0) {
@@ -160,7 +160,6 @@ void core_job_indexed(struct core *core, uint64_t job_id, const struct core_data
 {
     struct job *job = core_job_get(core, job_id);
     struct failure inner, failure;
-    struct core_action *action;
 
     if (!job || job->wait != WAIT_INDEX)
         return;
@@ -170,10 +169,7 @@ void core_job_indexed(struct core *core, uint64_t job_id, const struct core_data
             failure_set(&failure, inner.code, "%.120s: %.380s", job->dataset, inner.text);
             job_fail(job, &failure, now);
         } else {
-            job->wait = WAIT_RESERVE;
-            action = job_emit(job, CORE_RESERVE);
-            action->count = job->depth;
-            action->bytes = job->slot_bytes;
+            ladder_reserve(job);
         }
     }
     job_advance(job, now);
@@ -190,7 +186,7 @@ void core_job_reserved(struct core *core, uint64_t job_id, const uint64_t *memor
     feed_fill(&job->feed, memory);
     if (job_live(job)) {
         if (job_in_place(job))
-            ring_announce(job, now);
+            ladder_announce(job, now);
         else
             ring_make(job, now);
     }
@@ -316,8 +312,12 @@ void job_advance(struct job *job, uint64_t now)
             job->next.epoch == job->fail_at.epoch && job->next.step == job->fail_at.step)
             job_tell(job);
     }
-    if (job_ended(job))
+    if (job_ended(job) || job->moving)
         feed_give_back(job);
+    if (job->moving && job_live(job) && job->feed.held == 0) {
+        job->moving = false;
+        ladder_reserve(job);
+    }
     if (job->state == JOB_CLOSING && job->wait == WAIT_NOTHING && job->feed.held == 0 &&
         job->free == job->depth && rings_gone(job))
         job_end(job);

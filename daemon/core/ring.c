@@ -1,5 +1,5 @@
 /*
- * Rings and the ladder of deliveries. A ring is charged from the moment it is
+ * Rings. A ring is charged from the moment it is
  * asked for until no memory of it is left: freed by its device, or, when the
  * device's process is gone, closed by the client that mapped it.
  */
@@ -8,75 +8,6 @@
 #include <stdio.h>
 
 #include "core_private.h"
-
-static const char *const delivery_names[] = {
-    [DELIVERY_AUTO] = "auto", [DELIVERY_FD] = "fd",     [DELIVERY_IPC] = "ipc",
-    [DELIVERY_COPY] = "copy", [DELIVERY_HOST] = "host", [DELIVERY_MAPPED] = "mapped",
-};
-
-static const char *ipc_refusal(const struct core_device_spec *device, bool client_ipc)
-{
-    if (!device->allow_ipc)
-        return "ipc is off for this device (device.ipc)";
-    return client_ipc ? NULL : "the client cannot take ipc";
-}
-
-/* The first rung that auto may take. */
-static int ring_choose_auto(struct job *job, const struct core_device_spec *device,
-                            const char *no_ipc, struct failure *failure)
-{
-    if (!device->has_ring) {
-        job->delivery = DELIVERY_HOST;
-        snprintf(job->why, sizeof job->why, "the host device has no other");
-    } else if (job->can_fd) {
-        job->delivery = DELIVERY_FD;
-        snprintf(job->why, sizeof job->why, "the first of the ladder");
-    } else if (job->can_ipc) {
-        job->delivery = DELIVERY_IPC;
-        snprintf(job->why, sizeof job->why, "the client cannot take fd");
-    } else {
-        return failure_set(failure, -EOPNOTSUPP,
-                           "delivery auto finds no way to the device: the client cannot take fd, "
-                           "and %s",
-                           no_ipc);
-    }
-    return 0;
-}
-
-int ring_choose(struct job *job, const struct core_job_spec *spec, struct failure *failure)
-{
-    const struct core_device_spec *device = &job_device(job)->spec;
-    const char *no_ipc = ipc_refusal(device, spec->client_ipc);
-
-    job->asked = job->delivery = spec->delivery;
-    job->can_fd = spec->client_fd;
-    job->can_ipc = !no_ipc;
-    snprintf(job->why, sizeof job->why, "asked for");
-    switch (spec->delivery) {
-    case DELIVERY_AUTO:
-        return ring_choose_auto(job, device, no_ipc, failure);
-    case DELIVERY_HOST:
-        return 0;
-    case DELIVERY_FD:
-    case DELIVERY_IPC:
-        if (!device->has_ring)
-            return failure_set(failure, -EINVAL,
-                               "delivery %s needs a GPU: the host device delivers by host only",
-                               delivery_names[spec->delivery]);
-        if (spec->delivery == DELIVERY_FD && !job->can_fd)
-            return failure_set(failure, -EINVAL, "delivery fd: the client cannot take fd");
-        if (spec->delivery == DELIVERY_IPC && no_ipc)
-            return failure_set(failure, -EINVAL, "delivery ipc: %s", no_ipc);
-        return 0;
-    case DELIVERY_COPY:
-    case DELIVERY_MAPPED:
-        return failure_set(failure, -EOPNOTSUPP,
-                           "delivery %s is not supported: take auto, fd, ipc or host",
-                           delivery_names[spec->delivery]);
-    default:
-        return failure_set(failure, -EINVAL, "delivery %d is unknown", (int)spec->delivery);
-    }
-}
 
 /* -- one ring ------------------------------------------------------------------------------ */
 
@@ -181,43 +112,7 @@ void rings_reclaim(struct job *job)
             ring_close(job, &job->rings[i]);
 }
 
-/* -- the ladder ---------------------------------------------------------------------------- */
-
-/* The rung in use does not work: the next one, or the end of the job. */
-static void ring_next(struct job *job, const char *text, int code, uint64_t now)
-{
-    struct failure failure;
-    const char *no_ipc = ipc_refusal(&job_device(job)->spec, job->can_ipc);
-
-    if (job->asked == DELIVERY_AUTO && job->delivery == DELIVERY_FD && job->can_ipc) {
-        job->delivery = DELIVERY_IPC;
-        snprintf(job->why, sizeof job->why, "fd does not work: %s", text);
-        ring_make(job, now);
-        return;
-    }
-    if (job->asked == DELIVERY_AUTO && job->delivery == DELIVERY_FD)
-        failure_set(&failure, code, "delivery fd: %.350s; %s", text, no_ipc);
-    else
-        failure_set(&failure, code, "delivery %s: %.450s", delivery_names[job->delivery], text);
-    job_fail(job, &failure, now);
-}
-
-void ring_announce(struct job *job, uint64_t now)
-{
-    struct core_action *action =
-        job_emit(job, job->announced ? CORE_RING_REPLACED : CORE_JOB_READY);
-
-    action->ring = job->ring ? job->ring->id : 0;
-    action->delivery = job->delivery;
-    action->why = job->why;
-    action->bytes = job->ring ? job->ring->bytes : 0;
-    if (job->announced)
-        return;
-    job->announced = true;
-    batches_begin(job, now);
-    if (job_in_place(job))
-        job->state = JOB_RUNNING;
-}
+/* -- what device and client say of one ---------------------------------------------------- */
 
 void core_ring_made(struct core *core, uint64_t job_id, uint32_t ring_id, uint64_t now)
 {
@@ -228,7 +123,7 @@ void core_ring_made(struct core *core, uint64_t job_id, uint32_t ring_id, uint64
         return;
     if (job_live(job)) {
         ring->state = RING_OFFERED;
-        ring_announce(job, now);
+        ladder_announce(job, now);
     } else {
         ring_close(job, ring);
     }
@@ -246,7 +141,7 @@ void core_ring_failed(struct core *core, uint64_t job_id, uint32_t ring_id, bool
         return;
     ring_end(job, ring);
     if (job_live(job) && try_next)
-        ring_next(job, failure->text, failure->code, now);
+        ladder_descend(job, failure->text, failure->code, false, now);
     else if (job_live(job))
         job_fail(job, failure, now);
     job_advance(job, now);
@@ -275,7 +170,7 @@ int core_ring_opened(struct core *core, uint64_t peer, uint64_t job_id, uint32_t
             batches_redo(job, ring_id, now);
             failure_set(&failure, -EIO, "the client could not open the ring: %.300s",
                         error && *error ? error : "it gives no reason");
-            ring_next(job, failure.text, failure.code, now);
+            ladder_descend(job, failure.text, failure.code, false, now);
         }
     }
     job_advance(job, now);
@@ -350,6 +245,33 @@ void core_device_lost(struct core *core, uint32_t device, const struct failure *
             job_advance(job, now);
         }
         /* Its end takes it out of the jobs. */
+        if (i < core->n_jobs && core->jobs[i] == job)
+            i++;
+    }
+    schedule_run(core, now);
+}
+
+static void rings_refused(struct job *job, const struct failure *failure, uint64_t now)
+{
+    bool in_use = job->ring && job->ring->state == RING_MAKING;
+
+    for (int i = 0; i < RINGS_MAX; i++)
+        if (job->rings[i].state == RING_MAKING)
+            ring_end(job, &job->rings[i]);
+    if (in_use && job_live(job))
+        ladder_descend(job, failure->text, failure->code, true, now);
+}
+
+void core_device_refused(struct core *core, uint32_t device, const struct failure *failure,
+                         uint64_t now)
+{
+    for (uint32_t i = 0; i < core->n_jobs;) {
+        struct job *job = core->jobs[i];
+
+        if (job->device == device) {
+            rings_refused(job, failure, now);
+            job_advance(job, now);
+        }
         if (i < core->n_jobs && core->jobs[i] == job)
             i++;
     }

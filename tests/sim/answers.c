@@ -231,6 +231,25 @@ void sim_device_lost(struct sim *sim, uint32_t device)
     core_device_lost(sim->core, device, &failure, sim->now);
 }
 
+void sim_device_refused(struct sim *sim, uint32_t device)
+{
+    struct failure failure;
+
+    sim_log(sim, "  device %" PRIu32 " is refused\n", device);
+    for (uint32_t i = 0; i < sim->n_tasks;) {
+        const struct task *task = &sim->tasks[i];
+
+        if (task->device != device || task->type != TASK_RING) {
+            i++;
+            continue;
+        }
+        sim_ring_find(sim_job_find(sim, task->job), task->ring)->used = false;
+        task_remove(sim, i);
+    }
+    failure_set(&failure, -EOPNOTSUPP, "device %" PRIu32 " is another process's alone", device);
+    core_device_refused(sim->core, device, &failure, sim->now);
+}
+
 /* -- clients ------------------------------------------------------------------------------- */
 
 /* The client has no mapping of it, now or ever. */

@@ -33,6 +33,7 @@ void sim_setup(struct sim *sim)
         {.has_ring = true, .allow_ipc = true, .numa = 0},
         {.has_ring = true, .allow_ipc = false, .numa = 1},
         {.has_ring = true, .allow_ipc = true, .numa = 1},
+        {.has_ring = true, .allow_ipc = true, .rings_off = true, .numa = 0},
     };
     struct account_limits node = {{UINT64_MAX, 3 * TENANT_BYTES / 2, NODE_JOBS, UINT64_MAX}};
     struct account_limits tenant = {{UINT64_MAX, TENANT_BYTES, TENANT_JOBS, UINT64_MAX}};
@@ -74,6 +75,10 @@ static void spec_choose(struct sim *sim, struct core_job_spec *spec)
         .pipeline = "random-crop:224",
         .client_fd = sim_chance(sim, 80),
         .client_ipc = sim_chance(sim, 80),
+        .client_copy = sim_chance(sim, 80),
+        .client_mapped = sim_chance(sim, 80),
+        .client_coherent = sim_chance(sim, 10),
+        .no_ring = sim_chance(sim, 95) ? NULL : "a part of a GPU",
     };
     spec->order.rank = sim_random(sim, spec->order.world);
     if (sim_chance(sim, 4))
@@ -88,24 +93,32 @@ static void spec_choose(struct sim *sim, struct core_job_spec *spec)
 static int spec_judge(const struct sim *sim, const struct core_job_spec *spec)
 {
     const struct core_device_spec *device;
-    bool ipc;
+    bool fd, ipc;
 
     if (spec->depth == 0 || spec->device >= SIM_DEVICES || spec->order.rank >= spec->order.world ||
         (spec->order.last == ORDER_LAST_PARTIAL && spec->order.world > 1))
         return -EINVAL;
     device = &sim->devices[spec->device];
-    ipc = spec->client_ipc && device->allow_ipc;
+    fd = spec->client_fd && !device->rings_off && !spec->no_ring;
+    ipc = spec->client_ipc && device->allow_ipc && !device->rings_off && !spec->no_ring;
     switch (spec->delivery) {
     case DELIVERY_AUTO:
-        return !device->has_ring || spec->client_fd || ipc ? 0 : -EOPNOTSUPP;
+        return !device->has_ring || fd || ipc || spec->client_copy ||
+                       (spec->client_mapped && spec->client_coherent)
+                   ? 0
+                   : -EOPNOTSUPP;
     case DELIVERY_FD:
-        return device->has_ring && spec->client_fd ? 0 : -EINVAL;
+        return device->has_ring && fd ? 0 : -EINVAL;
     case DELIVERY_IPC:
         return device->has_ring && ipc ? 0 : -EINVAL;
     case DELIVERY_HOST:
         return 0;
+    case DELIVERY_COPY:
+        return device->has_ring && spec->client_copy ? 0 : -EINVAL;
+    case DELIVERY_MAPPED:
+        return device->has_ring && spec->client_mapped ? 0 : -EINVAL;
     default:
-        return -EOPNOTSUPP;
+        return -EINVAL;
     }
 }
 
@@ -266,8 +279,10 @@ void sim_step(struct sim *sim)
         event_close(sim);
     else if (what < 990)
         event_peer(sim);
-    else
+    else if (what < 998)
         sim_device_lost(sim, sim_random(sim, SIM_DEVICES));
+    else
+        sim_device_refused(sim, sim_random(sim, SIM_DEVICES));
     event_end(sim);
 }
 

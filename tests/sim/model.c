@@ -104,7 +104,10 @@ static void act_ring_make(struct sim *sim, struct sim_job *job, const struct cor
 
     EXPECT(sim, sim_job_live(job) && job->losses < CORE_DEVICE_RESTARTS_MAX,
            JOB "a ring is made for a job that has ended", job->id);
-    EXPECT(sim, sim->devices[job->spec.device].has_ring, JOB "a ring on a host device", job->id);
+    EXPECT(sim,
+           sim->devices[job->spec.device].has_ring && !sim->devices[job->spec.device].rings_off &&
+               !job->spec.no_ring,
+           JOB "a ring where none may be", job->id);
     EXPECT(sim,
            action->bytes >= need && action->bytes < need + RING_ALIGN &&
                action->bytes % RING_ALIGN == 0,
@@ -152,8 +155,12 @@ static void act_announce(struct sim *sim, struct sim_job *job, const struct core
     EXPECT(sim, job->announced == (action->type == CORE_RING_REPLACED),
            JOB "ready twice, or replaced before", job->id);
     EXPECT(sim, action->why && *action->why, JOB "the rung has no why", job->id);
-    if (action->delivery == DELIVERY_HOST) {
-        EXPECT(sim, action->ring == 0, JOB "a ring with delivery host", job->id);
+    if (delivery_in_place(action->delivery)) {
+        EXPECT(sim, action->ring == 0, JOB "a ring with delivery %d", job->id,
+               (int)action->delivery);
+        EXPECT(sim, action->delivery == job->reserved, JOB "slots of another delivery", job->id);
+        EXPECT(sim, action->type == CORE_JOB_READY || sim_job_may_move(sim, job),
+               JOB "it leaves its ring", job->id);
     } else {
         EXPECT(sim, ring && sim_ring_usable(ring) && !ring->offered,
                JOB "ring %" PRIu32 " is announced and not there", job->id, action->ring);
@@ -172,6 +179,16 @@ static void expect_workers(struct sim *sim, const struct sim_job *job)
                 sim->devices[sim->tasks[i].device].numa == numa;
     EXPECT(sim, busy <= sim->batches_per_numa,
            "the workers of %" PRIu32 " have %" PRIu32 " batches", numa, busy);
+}
+
+/* A job of delivery auto whose rings do not work may come to delivery copy. */
+bool sim_job_may_move(const struct sim *sim, const struct sim_job *job)
+{
+    for (int i = 0; i < SIM_RINGS; i++)
+        if (sim_ring_usable(&job->rings[i]))
+            return false;
+    return job->spec.delivery == DELIVERY_AUTO && sim->devices[job->spec.device].has_ring &&
+           job->spec.client_copy;
 }
 
 /* A batch that was asked for before may be made again only where it was lost. */
@@ -350,12 +367,28 @@ static void act_job_failed(struct sim *sim, struct sim_job *job, const struct co
     job->told = true;
 }
 
+static void act_reserve(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    EXPECT(sim, sim_job_live(job) && job->plan_ok, JOB "it reserves in vain", job->id);
+    EXPECT(sim, action->count == job->spec.depth && action->bytes == job->slot_bytes,
+           JOB "it reserves %" PRIu32 " slots", job->id, action->count);
+    for (int i = 0; i < SIM_DEPTH; i++)
+        EXPECT(sim, !job->memory[i].owned, JOB "it reserves beside slots that it has", job->id);
+    EXPECT(sim,
+           job->reserved == DELIVERY_AUTO ||
+               (action->delivery == DELIVERY_COPY && sim_job_may_move(sim, job)),
+           JOB "it reserves twice", job->id);
+    job->reserved = action->delivery;
+    task_add(sim, TASK_RESERVE, action);
+}
+
 static void act_slot_free(struct sim *sim, struct sim_job *job, const struct core_action *action)
 {
     struct sim_memory *memory = sim_memory_find(job, action->memory);
 
     EXPECT(sim, memory, JOB "memory %" PRIu64 " is given back twice", job->id, action->memory);
-    EXPECT(sim, !sim_job_live(job), JOB "memory is given back by a job that goes on", job->id);
+    EXPECT(sim, !sim_job_live(job) || sim_job_may_move(sim, job),
+           JOB "memory is given back by a job that goes on", job->id);
     EXPECT(sim, memory->content != CONTENT_DECODING && !memory->copying && !memory->leased,
            JOB "memory %" PRIu64 " is given back early", job->id, action->memory);
     memory->owned = false;
@@ -386,10 +419,7 @@ static void act(struct sim *sim, struct sim_job *job, const struct core_action *
         EXPECT(sim, task_find(sim, TASK_INDEX, job->id), JOB "no index is under way", job->id);
         break;
     case CORE_RESERVE:
-        EXPECT(sim, sim_job_live(job) && job->plan_ok, JOB "it reserves in vain", job->id);
-        EXPECT(sim, action->count == job->spec.depth && action->bytes == job->slot_bytes,
-               JOB "it reserves %" PRIu32 " slots", job->id, action->count);
-        task_add(sim, TASK_RESERVE, action);
+        act_reserve(sim, job, action);
         break;
     case CORE_RING_MAKE:
         act_ring_make(sim, job, action);

@@ -19,7 +19,7 @@
 #define SIM_JOBS 8
 #define SIM_PEERS 5
 #define SIM_TENANTS 3
-#define SIM_DEVICES 4
+#define SIM_DEVICES 5
 #define SIM_DEPTH 6
 #define SIM_RINGS 16
 #define SIM_TASKS 256
@@ -84,6 +84,7 @@ struct sim_job {
     uint64_t steps;
     bool plan_ok; /* the order fits the dataset */
     bool announced, closing, told, deaf, failing, peer_gone;
+    enum delivery reserved; /* that its slots are for; auto: none were asked for */
     struct cursor next;
     unsigned losses;          /* of its ring with the device, without a batch handed off between */
     int64_t delivered, asked; /* number of the next batch to be handed off, to be decoded first */
@@ -138,6 +139,8 @@ struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
 bool sim_job_live(const struct sim_job *job);
 /* Leases that the client holds. */
 uint32_t sim_job_held(const struct sim_job *job);
+/* No ring of it works, and it may do without. */
+bool sim_job_may_move(const struct sim *sim, const struct sim_job *job);
 /* A ring that batches can be copied to. */
 bool sim_ring_usable(const struct sim_ring *ring);
 /* Takes all actions of the core and checks each against the model. */
@@ -167,6 +170,8 @@ void sim_answer(struct sim *sim, uint32_t i, enum outcome outcome);
 /* Reports again what was reported before: nothing may come of it. */
 void sim_repeat(struct sim *sim);
 void sim_device_lost(struct sim *sim, uint32_t device);
+/* Its process cannot be had. */
+void sim_device_refused(struct sim *sim, uint32_t device);
 void sim_peer_gone(struct sim *sim, struct sim_peer *peer);
 void sim_peer_dead(struct sim *sim, struct sim_peer *peer);
 void sim_job_close(struct sim *sim, struct sim_job *job, uint64_t peer);

@@ -21,8 +21,8 @@ static void test_refused(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 2);
-    spec.device = 3;
-    expect_refused(&w, spec, -EINVAL, "there is no device 3");
+    spec.device = 4;
+    expect_refused(&w, spec, -EINVAL, "there is no device 4");
     spec = good;
     spec.depth = 0;
     expect_refused(&w, spec, -EINVAL, "depth is 0: it may be 1 to 128");

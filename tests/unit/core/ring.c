@@ -1,150 +1,8 @@
 /*
- * Rings: which delivery is taken and why, the client's answer, the loss of a
- * device.
+ * Rings: the client's answer, the loss of a device. Which delivery is taken and
+ * why is in ladder.c.
  */
 #include "world.h"
-
-static void expect_refused(struct world *w, struct core_job_spec spec, int code, const char *text)
-{
-    struct failure failure = {0};
-    uint64_t job;
-
-    assert_int_equal(core_job_open(w->core, w->tenant, PEER, &spec, 0, &job, &failure), code);
-    assert_string_equal(failure.text, text);
-}
-
-static void test_delivery_refused(void **state)
-{
-    struct world w;
-    struct core_job_spec spec = spec_make(HOST, 1);
-
-    (void)state;
-    world_init(&w, UINT64_MAX, 2);
-    spec.delivery = DELIVERY_FD;
-    expect_refused(&w, spec, -EINVAL,
-                   "delivery fd needs a GPU: the host device delivers by host only");
-    spec.delivery = DELIVERY_IPC;
-    expect_refused(&w, spec, -EINVAL,
-                   "delivery ipc needs a GPU: the host device delivers by host only");
-    spec.delivery = DELIVERY_COPY;
-    expect_refused(&w, spec, -EOPNOTSUPP,
-                   "delivery copy is not supported: take auto, fd, ipc or host");
-    spec.delivery = DELIVERY_MAPPED;
-    expect_refused(&w, spec, -EOPNOTSUPP,
-                   "delivery mapped is not supported: take auto, fd, ipc or host");
-    spec.delivery = (enum delivery)99;
-    expect_refused(&w, spec, -EINVAL, "delivery 99 is unknown");
-    spec = spec_make(GPU_FD_ONLY, 1);
-    spec.delivery = DELIVERY_IPC;
-    expect_refused(&w, spec, -EINVAL, "delivery ipc: ipc is off for this device (device.ipc)");
-    spec.delivery = DELIVERY_AUTO;
-    spec.client_fd = false;
-    expect_refused(&w, spec, -EOPNOTSUPP,
-                   "delivery auto finds no way to the device: the client cannot take fd, and ipc "
-                   "is off for this device (device.ipc)");
-    spec.delivery = DELIVERY_FD;
-    expect_refused(&w, spec, -EINVAL, "delivery fd: the client cannot take fd");
-    spec = spec_make(GPU, 1);
-    spec.delivery = DELIVERY_IPC;
-    spec.client_ipc = false;
-    expect_refused(&w, spec, -EINVAL, "delivery ipc: the client cannot take ipc");
-    world_deinit(&w);
-}
-
-static void end(struct world *w)
-{
-    world_kill(w);
-    take_all(w);
-    world_deinit(w);
-}
-
-static void test_host_on_gpu(void **state)
-{
-    struct world w;
-    struct core_job_spec spec = spec_make(GPU, 1);
-    struct core_action decode;
-
-    (void)state;
-    world_init(&w, 0, 2); /* no device byte is needed */
-    spec.delivery = DELIVERY_HOST;
-    job_begin(&w, &spec, 10);
-    expect(&w, CORE_JOB_READY);
-    assert_int_equal(w.action.ring, 0);
-    assert_int_equal(w.action.delivery, DELIVERY_HOST);
-    assert_string_equal(w.action.why, "asked for");
-    decode = *expect(&w, CORE_DECODE);
-    decoded(&w, &decode, NULL);
-    expect_batch(&w, 0, 0);
-    assert_int_equal(w.action.memory, decode.memory);
-    assert_int_equal(w.action.ring, 0);
-    end(&w);
-}
-
-static void test_ladder(void **state)
-{
-    struct world w;
-    struct core_job_spec spec = spec_make(GPU, 3);
-    struct failure failure = failure_make("cuMemExportToShareableHandle: not supported");
-    struct core_job_info info;
-    uint64_t job;
-    uint32_t ring;
-
-    (void)state;
-    world_init(&w, UINT64_MAX, 2);
-    job = job_begin(&w, &spec, 10);
-    ring = expect(&w, CORE_RING_MAKE)->ring;
-    assert_int_equal(w.action.delivery, DELIVERY_FD);
-    assert_int_equal(w.action.bytes, RING_ALIGN); /* 3 slots of 4,096 bytes, rounded up */
-    core_ring_failed(w.core, job, ring, true, &failure, 0);
-    expect(&w, CORE_RING_MAKE);
-    assert_int_not_equal(w.action.ring, ring);
-    assert_int_equal(w.action.delivery, DELIVERY_IPC);
-    ring = w.action.ring;
-    assert_int_equal(core_device_ring_bytes(w.core, GPU), RING_ALIGN);
-    core_ring_made(w.core, job, ring, 0);
-    expect(&w, CORE_JOB_READY);
-    assert_string_equal(w.action.why,
-                        "fd does not work: cuMemExportToShareableHandle: not supported");
-    assert_int_equal(core_ring_opened(w.core, PEER, job, ring, true, NULL, 0), 0);
-    assert_true(core_job_find(w.core, job, &info));
-    assert_int_equal(info.delivery, DELIVERY_IPC);
-    assert_string_equal(info.state_text, "running");
-    take_all(&w);
-    core_peer_gone(w.core, PEER, 0);
-    take_all(&w);
-    assert_int_equal(core_ring_closed(w.core, PEER, job, ring, 0), -EPROTO);
-    core_peer_dead(w.core, PEER, 0);
-    take_all(&w);
-    core_decoded(w.core, info.feed, 0, 1, NULL, 0, 0, 0);
-    core_decoded(w.core, info.feed, 1, 1, NULL, 0, 0, 0);
-    take_all(&w);
-    world_deinit(&w);
-}
-
-static void test_ladder_ends(void **state)
-{
-    struct world w;
-    struct core_job_spec spec = spec_make(GPU_FD_ONLY, 1);
-    struct failure failure = failure_make("no export");
-    uint64_t job;
-
-    (void)state;
-    world_init(&w, UINT64_MAX, 2);
-    job = job_begin(&w, &spec, 10);
-    expect(&w, CORE_RING_MAKE);
-    core_ring_failed(w.core, job, w.action.ring, true, &failure, 0);
-    expect(&w, CORE_JOB_FAILED);
-    assert_string_equal(w.action.failure->text,
-                        "delivery fd: no export; ipc is off for this device (device.ipc)");
-    expect(&w, CORE_SLOT_FREE);
-    spec = spec_make(GPU, 1);
-    job = job_begin(&w, &spec, 10);
-    expect(&w, CORE_RING_MAKE);
-    core_ring_failed(w.core, job, w.action.ring, false, &failure, 0);
-    expect(&w, CORE_JOB_FAILED);
-    assert_string_equal(w.action.failure->text, "no export");
-    end(&w);
-}
 
 /* The client cannot open the first ring while a copy into it is under way. */
 static void test_client_refuses(void **state)
@@ -382,11 +240,9 @@ static void test_ring_in_use_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_delivery_refused), cmocka_unit_test(test_host_on_gpu),
-        cmocka_unit_test(test_ladder),           cmocka_unit_test(test_ladder_ends),
-        cmocka_unit_test(test_client_refuses),   cmocka_unit_test(test_quota),
-        cmocka_unit_test(test_device_lost),      cmocka_unit_test(test_device_lost_too_often),
-        cmocka_unit_test(test_too_many_rings),   cmocka_unit_test(test_ring_in_use_closed),
+        cmocka_unit_test(test_client_refuses), cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_device_lost),    cmocka_unit_test(test_device_lost_too_often),
+        cmocka_unit_test(test_too_many_rings), cmocka_unit_test(test_ring_in_use_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /*
- * What the tests of the core share: a core with a host device and two GPUs, and
+ * What the tests of the core share: a core with a host device and three GPUs, and
  * the actions that it asks for, one after the other.
  */
 #ifndef PINSERVE_TESTS_UNIT_CORE_WORLD_H
@@ -18,7 +18,7 @@
 #include "core/core.h"
 #include "proto/limits.h"
 
-enum { HOST, GPU, GPU_FD_ONLY };
+enum { HOST, GPU, GPU_FD_ONLY, GPU_RINGS_OFF };
 
 #define PEER 7
 #define SLOT_BYTES 4096
@@ -38,6 +38,7 @@ static inline void world_init(struct world *w, uint64_t device_bytes, uint32_t b
         {.has_ring = false, .numa = 0},
         {.has_ring = true, .allow_ipc = true, .numa = 0},
         {.has_ring = true, .allow_ipc = false, .numa = 1},
+        {.has_ring = true, .allow_ipc = true, .rings_off = true, .numa = 0},
     };
     uint32_t number;
 
@@ -46,7 +47,7 @@ static inline void world_init(struct world *w, uint64_t device_bytes, uint32_t b
     w->tenant = account_ref(&w->accounts, "uid:1000");
     w->core = core_new(&w->accounts, batches_per_numa);
     assert_non_null(w->core);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
         assert_int_equal(core_device_add(w->core, &devices[i], &number), 0);
         assert_int_equal(number, i);
     }
