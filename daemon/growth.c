@@ -34,13 +34,21 @@ struct growth {
     struct failure failure;
 };
 
+/* A region on its way out. Off the loop, too, it is looked at again while somebody still maps it:
+ * with the last description of it goes its memory, which takes time. */
 struct retirement {
     uv_work_t work;
     struct server *server;
     struct list link; /* in server->lingering, when a client still maps it */
     struct region *region;
-    bool released;
+    bool destroyed; /* all that the daemon had of it */
+    bool released;  /* by everybody */
+    uint64_t since;
 };
+
+/* Whoever has just closed its job or its device is about to let go of its regions: so long a
+ * reservation waits for them. */
+#define LINGER_GRACE_NS UINT64_C(2000000000)
 
 static void station_serve(struct station *station);
 
@@ -56,7 +64,14 @@ static void retirement_run(uv_work_t *work)
 {
     struct retirement *retirement = work->data;
 
-    retirement->released = region_destroy(retirement->region);
+    retirement->released = retirement->destroyed ? region_is_released(retirement->region)
+                                                 : region_destroy(retirement->region);
+}
+
+static void reservations_serve(struct server *server)
+{
+    for (uint32_t i = 0; i < server->n_stations; i++)
+        station_serve(&server->stations[i]);
 }
 
 static void retirement_done(uv_work_t *work, int status)
@@ -66,16 +81,27 @@ static void retirement_done(uv_work_t *work, int status)
 
     (void)status;
     server->busy--;
-    server->retiring--;
+    if (!retirement->destroyed) {
+        server->retiring--;
+        server->lingering_bytes += retirement->region->bytes;
+    }
+    retirement->destroyed = true;
     if (retirement->released) {
+        server->lingering_bytes -= retirement->region->bytes;
         retirement_end(retirement);
     } else {
-        server->lingering_bytes += retirement->region->bytes;
         list_append(&server->lingering, &retirement->link);
     }
-    for (uint32_t i = 0; i < server->n_stations; i++)
-        station_serve(&server->stations[i]);
+    reservations_serve(server);
     server_check_stopped(server);
+}
+
+static void retirement_start(struct retirement *retirement)
+{
+    struct server *server = retirement->server;
+
+    server->busy++;
+    uv_queue_work(&server->loop, &retirement->work, retirement_run, retirement_done);
 }
 
 static void station_retire(struct station *station, struct region *region)
@@ -93,10 +119,10 @@ static void station_retire(struct station *station, struct region *region)
     retirement->server = server;
     retirement->region = region;
     retirement->work.data = retirement;
+    retirement->since = server_now(server);
     list_init(&retirement->link);
-    server->busy++;
     server->retiring++;
-    uv_queue_work(&server->loop, &retirement->work, retirement_run, retirement_done);
+    retirement_start(retirement);
 }
 
 /* Takes back every region of any pool that has been without slots for idle ns. */
@@ -119,19 +145,13 @@ static uint32_t retire_idle(struct server *server, uint64_t now, uint64_t idle, 
 void growth_tick(struct server *server, uint64_t now)
 {
     retire_idle(server, now, server->config->pool_idle, true);
-    bool freed = false;
     list_for_each_safe(item, &server->lingering)
     {
         struct retirement *retirement = list_entry(item, struct retirement, link);
-        if (!region_is_released(retirement->region))
-            continue;
         list_remove(&retirement->link);
-        server->lingering_bytes -= retirement->region->bytes;
-        retirement_end(retirement);
-        freed = true;
+        retirement_start(retirement);
     }
-    for (uint32_t i = 0; freed && i < server->n_stations; i++)
-        station_serve(&server->stations[i]);
+    reservations_serve(server);
 }
 
 void growth_release_all(struct server *server)
@@ -185,10 +205,19 @@ static void station_warn(struct station *station, const struct region *region)
                         region->lock_failure.text);
         server->quiet_lock = true;
     }
-    if (region->bind_failure.code < 0 && !station->warned_bind) {
+    if (station->warned_bind)
+        return;
+    if (region->bind_failure.code < 0) {
         station->warned_bind = true;
         server_warn(server, "pool of %s: %s", station->device->info.uuid,
                     region->bind_failure.text);
+    } else if (region->numa_node >= 0 && region->pages_local < region->pages) {
+        station->warned_bind = true;
+        server_warn(server,
+                    "pool of %s: NUMA node %d has no room: %" PRIu64 " of %" PRIu64
+                    " pages of a region are on another node",
+                    station->device->info.uuid, region->numa_node,
+                    region->pages - region->pages_local, region->pages);
     }
 }
 
@@ -279,6 +308,30 @@ static int station_grow(struct station *station, struct account *account, uint32
     return 0;
 }
 
+/* Memory is about to come back. */
+static bool regions_are_leaving(struct server *server)
+{
+    uint64_t now = server_now(server);
+
+    if (server->retiring > 0)
+        return true;
+    list_for_each(item, &server->lingering)
+    {
+        if (now - list_entry(item, struct retirement, link)->since < LINGER_GRACE_NS)
+            return true;
+    }
+    return false;
+}
+
+/* Nobody waits for it any more. */
+static bool reservation_is_void(const struct reservation *reservation)
+{
+    const struct task *task = reservation->task;
+    struct core_job_info info;
+
+    return !core_job_find(task->server->core, task->job, &info) || info.state == JOB_CLOSING;
+}
+
 /* 0: served. 1: wait, a growth is under way. Negative: refused. */
 static int reservation_serve(struct reservation *reservation, struct failure *failure)
 {
@@ -288,6 +341,8 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
     uint64_t region_bytes = 0;
     uint32_t regions = 0;
 
+    if (reservation_is_void(reservation))
+        return failure_set(failure, -ECANCELED, "job %" PRIu64 ": closed", task->job);
     int r = pool_take(station->pool, task->tenant, task->mapped, reservation->bytes,
                       reservation->count, task->memory, &regions, &region_bytes);
     if (r == 0)
@@ -297,8 +352,8 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
     r = station_grow(station, task->tenant, regions, region_bytes, failure);
     if (r == -EDQUOT) {
         retire_idle(server, server_now(server), 0, false);
-        if (server->retiring > 0)
-            return 1; /* served again when they are gone */
+        if (regions_are_leaving(server))
+            return 1; /* served again when they are gone, and by the tick */
     }
     return r < 0 ? r : 1;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/sysfs.h"
 #include "log.h"
 #include "proto/cleanup.h"
 #include "proto/limits.h"
@@ -116,8 +117,13 @@ static void station_on_ring_made(void *user, uint64_t ring, int fd, const uint8_
     task->ring_fd = steal_fd(&ring_fd);
     if (ipc_handle)
         memcpy(task->ipc_handle, ipc_handle, sizeof task->ipc_handle);
-    core_ring_made(server->core, task->job, (uint32_t)ring, server_now(server));
+    uint64_t job = task->job;
+    core_ring_made(server->core, job, (uint32_t)ring, server_now(server));
     server_act(server);
+    /* Announced to nobody, it would keep the ring's memory from being free. */
+    task = task_find(server, job);
+    if (task)
+        close_fd(&task->ring_fd);
 }
 
 static void station_on_ring_failed(void *user, uint64_t ring, bool unsupported,
@@ -254,6 +260,37 @@ static bool device_is_used(const struct config *config, const struct device_info
     return false;
 }
 
+/* What placement.numa = strict refuses is refused at start and not when the first job comes: a
+ * region of one page goes the way of all. */
+static int station_prove(const struct station *station, struct failure *failure)
+{
+    const struct server *server = station->server;
+    const char *uuid = station->device->info.uuid;
+    const struct region_spec spec = {
+        .bytes = (size_t)sysconf(_SC_PAGESIZE),
+        .lock = REGION_LOCK_OFF,
+        .numa_strict = true,
+        .placement = &station->placement,
+        .topology = server->topology,
+    };
+    struct region *page;
+    struct failure cause = {0};
+
+    if (!server->config->placement_strict)
+        return 0;
+    if (station->placement.displaced)
+        return failure_set(failure, -EXDEV, "device %s: %s; placement.numa = strict", uuid,
+                           station->placement.why);
+    if (station->placement.memory_node < 0)
+        return 0;
+    int r = region_new(&spec, &page, &cause);
+    if (r < 0)
+        return failure_set(failure, r, "device %s: %s", uuid, cause.text);
+    region_destroy(page);
+    region_free(page);
+    return 0;
+}
+
 static int station_add(struct server *server, struct device *device, struct failure *failure)
 {
     struct station *station = &server->stations[server->n_stations];
@@ -281,6 +318,9 @@ static int station_add(struct server *server, struct device *device, struct fail
         .allow_ipc = server->config->device_ipc,
         .numa = (uint32_t)(station->crew - server->crews),
     };
+    r = station_prove(station, failure);
+    if (r < 0)
+        return r;
     if (station->placement.degraded)
         server_warn(server, "device %s: %s", device->info.uuid, station->placement.why);
     return core_device_add(server->core, &spec, &station->number);
@@ -314,7 +354,7 @@ static int stations_add_gpus(struct server *server, struct failure *failure)
     struct device_info infos[STATIONS_MAX - 1];
     char program[4352];
 
-    if (strcmp(server->config->device_use, "host") == 0)
+    if (strncmp(server->config->device_use, "host", 4) == 0)
         return 0;
     device_program_path(server->config, program, sizeof program);
     if (access(program, X_OK) < 0) {
@@ -350,6 +390,9 @@ int stations_init(struct server *server, struct failure *failure)
     /* "host:0000:81:00.0": the host device near that address. */
     const char *use = server->config->device_use;
     const char *pci = strncmp(use, "host:", 5) == 0 ? use + 5 : "";
+    if (*pci && !server->config->placement_topology[0] && !sysfs_has_device("", pci))
+        return failure_set(failure, -ENODEV, "device.use = %s: there is no PCI device %s", use,
+                           pci);
     r = device_host_new(pci, &station_events, NULL, &host);
     if (r < 0)
         return failure_set(failure, r, "device host: %s", strerror(-r));

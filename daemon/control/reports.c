@@ -107,6 +107,7 @@ static void report_pools(struct peer *peer, uint64_t id, uint32_t skip)
     struct server *server = peer->server;
     Pinserve__Report report = PINSERVE__REPORT__INIT;
     Pinserve__PoolReport rows[ROWS_MAX], *list[ROWS_MAX];
+    char bindings[ROWS_MAX][sizeof(struct failure) + 16];
     uint32_t n = 0;
 
     for (uint32_t i = skip; i < server->n_stations && n < ROWS_MAX; i++, n++) {
@@ -124,11 +125,13 @@ static void report_pools(struct peer *peer, uint64_t id, uint32_t skip)
         rows[n].pages = pool.pages;
         rows[n].pages_local = pool.pages_local;
         rows[n].slots = pool.slots;
-        rows[n].binding = "bound";
+        rows[n].binding = bindings[n];
         if (pool.bind_failure)
-            rows[n].binding = (char *)pool.bind_failure->text;
+            snprintf(bindings[n], sizeof bindings[n], "unbound: %s", pool.bind_failure->text);
         else if (station->placement.memory_node < 0)
-            rows[n].binding = "unbound: one place only, or its node is unknown";
+            snprintf(bindings[n], sizeof bindings[n], "unbound: %s", station->placement.why);
+        else
+            snprintf(bindings[n], sizeof bindings[n], "bound");
         if (i == 0)
             rows[n].lingering_bytes = server->lingering_bytes;
     }

@@ -12,9 +12,8 @@
  * counts. Memory then comes from the nearest usable node to the home, CPUs from
  * the nearest with allowed CPUs. With the home unknown: memory of the first
  * usable node, and all allowed CPUs.
- *
- * A description (XML, synthetic) is not this machine: hwloc binds nothing then
- * and reports success; placement_check tells where pages really are.
+ * That is displaced, and so is memory of another node than the nearest to the
+ * home that has any; a home without memory is not: nothing is nearer.
  */
 #include "memory/placement.h"
 
@@ -22,12 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "proto/cleanup.h"
-
-#define CHECK_PAGES 1024 /* in one question to the kernel */
 
 struct topology {
     hwloc_topology_t hwloc;
@@ -35,7 +30,8 @@ struct topology {
     hwloc_nodeset_t nodes; /* allowed */
 };
 
-enum need { NEED_MEMORY, NEED_CPUS };
+/* NEED_ANY_MEMORY: allowed or not. */
+enum need { NEED_MEMORY, NEED_CPUS, NEED_ANY_MEMORY };
 
 /* -- the topology ---------------------------------------------------------------------------- */
 
@@ -184,7 +180,9 @@ static bool node_serves(const struct topology *topology, hwloc_obj_t node, enum 
     if (need == NEED_CPUS)
         return node_has_cpus(topology, node) &&
                hwloc_bitmap_intersects(node->cpuset, topology->cpus);
-    return node_allowed(topology, node) && node_has_memory(node);
+    if (need == NEED_MEMORY && !node_allowed(topology, node))
+        return false;
+    return node_has_memory(node);
 }
 
 static hwloc_obj_t node_first(const struct topology *topology, enum need need)
@@ -332,7 +330,7 @@ static int placement_anywhere(const struct topology *topology, const char *pci, 
     if (!pci && !single)
         memory = NULL;
     placement->memory_node = memory ? (int)memory->os_index : -1;
-    placement->degraded = pci && !single;
+    placement->degraded = placement->displaced = pci && !single;
     if (!pci && single)
         snprintf(placement->why, sizeof(placement->why), "host: the only NUMA node");
     else if (!pci)
@@ -362,6 +360,7 @@ static int placement_near(const struct topology *topology, const char *pci, hwlo
 
     placement->memory_node = memory ? (int)memory->os_index : -1;
     placement->degraded = memory != home || cpus != home;
+    placement->displaced = !memory || memory != node_nearest(topology, home, NEED_ANY_MEMORY);
     int error = placement_set_cpus(topology, cpus, placement);
     if (error)
         return error;
@@ -411,64 +410,4 @@ void placement_deinit(struct placement *placement)
     hwloc_bitmap_free(placement->cpus);
     placement->cpus = NULL;
     placement->n_cpus = 0;
-}
-
-/* -- binding and checking -------------------------------------------------------------------- */
-
-int placement_bind_thread(const struct topology *topology, const struct placement *placement)
-{
-    if (hwloc_set_cpubind(topology->hwloc, placement->cpus, HWLOC_CPUBIND_THREAD))
-        return -errno;
-    return 0;
-}
-
-/* Without HWLOC_MEMBIND_STRICT hwloc asks for MPOL_PREFERRED: a full node then gives pages of
- * another, which placement_check finds, where MPOL_BIND would call the OOM killer. */
-int placement_bind_memory(const struct topology *topology, const struct placement *placement,
-                          void *address, size_t bytes)
-{
-    if (placement->memory_node < 0)
-        return 0;
-    hwloc_nodeset_t nodes = hwloc_bitmap_alloc();
-    if (!nodes)
-        return -ENOMEM;
-    int error = hwloc_bitmap_only(nodes, (unsigned)placement->memory_node) ? -ENOMEM : 0;
-    if (!error && hwloc_set_area_membind(topology->hwloc, address, bytes, nodes, HWLOC_MEMBIND_BIND,
-                                         HWLOC_MEMBIND_BYNODESET))
-        error = -errno;
-    hwloc_bitmap_free(nodes);
-    return error;
-}
-
-int placement_check(void *address, size_t bytes, int node, uint64_t *pages_p, uint64_t *local_p)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t left = (bytes + page - 1) / page;
-    uint64_t pages = 0, local = 0;
-    char *next = address;
-    void *addresses[CHECK_PAGES];
-    int status[CHECK_PAGES];
-
-    while (left > 0) {
-        size_t count = left < CHECK_PAGES ? left : CHECK_PAGES;
-        for (size_t i = 0; i < count; i++) {
-            addresses[i] = next + i * page;
-            status[i] = -ENOENT;
-        }
-        /* Without target nodes it moves nothing and fills in where each page is. */
-        if (syscall(SYS_move_pages, 0, count, addresses, NULL, status, 0) < 0)
-            return -errno;
-        for (size_t i = 0; i < count; i++) {
-            if (status[i] < 0)
-                continue; /* not touched */
-            pages++;
-            if (node < 0 || status[i] == node)
-                local++;
-        }
-        next += count * page;
-        left -= count;
-    }
-    *pages_p = pages;
-    *local_p = local;
-    return 0;
 }

@@ -19,7 +19,8 @@ struct placement {
     hwloc_cpuset_t cpus; /* allowed CPUs of the workers; never empty */
     unsigned n_cpus;
     char why[160]; /* for people: "nearest to 0000:81:00.0", "numa_node unknown: ..." */
-    bool degraded; /* not what was wished: worth one warning */
+    bool degraded;  /* not what was wished: worth one warning */
+    bool displaced; /* not the nearest memory that the machine has: strict refuses it */
 };
 
 /* The machine's; source: NULL, or "xml:FILE" or "synthetic:DESCRIPTION" for tests. */
@@ -39,7 +40,7 @@ int placement_find(const struct topology *topology, const char *pci, int numa_no
                    struct placement *placement_p, struct failure *failure);
 void placement_deinit(struct placement *placement);
 
-/* Binds the calling thread to the placement's CPUs; 0 or negative errno. This and the next do
+/* Binds the calling thread to the placement's CPUs; 0 or negative errno. This and the next two do
  * nothing and succeed when the topology is a description (XML, synthetic) and not this machine. */
 int placement_bind_thread(const struct topology *topology, const struct placement *placement);
 
@@ -47,6 +48,12 @@ int placement_bind_thread(const struct topology *topology, const struct placemen
  * gives way to another. 0, or negative errno (EPERM, EINVAL, ENOSYS). */
 int placement_bind_memory(const struct topology *topology, const struct placement *placement,
                           void *address, size_t bytes);
+
+/* Moves touched pages of [address, bytes) that are on another node to the placement's memory_node,
+ * for which the kernel takes page cache back there. 0, or negative errno: ENOMEM when the node has
+ * no room even so, EPERM, ENOSYS; what was moved stays moved. */
+int placement_move(const struct topology *topology, const struct placement *placement,
+                   void *address, size_t bytes);
 
 /* Asks the kernel page by page: how many of the touched pages of [address, bytes) are on node; -1:
  * any will do. 0, or negative errno (EPERM, ENOSYS) where the kernel does not tell. */

@@ -390,21 +390,42 @@ void pool_set_mapped(struct pool *pool, uint32_t region)
         entry->mapped = true;
 }
 
-struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
-                              uint64_t keep_bytes)
+static uint64_t pool_bytes(const struct pool *pool)
 {
     uint64_t bytes = 0;
-    size_t best = pool->n_entries;
 
     for (size_t i = 0; i < pool->n_entries; i++)
         bytes += pool->entries[i]->region->bytes;
+    return bytes;
+}
+
+/* What was mapped serves no other tenant and is not worth keeping. */
+static bool entry_is_kept(const struct entry *entry, uint64_t bytes, uint64_t keep_bytes)
+{
+    return !entry->mapped && bytes - entry->region->bytes < keep_bytes;
+}
+
+bool pool_can_shrink(struct pool *pool, uint64_t keep_bytes)
+{
+    uint64_t bytes = pool_bytes(pool);
+
+    for (size_t i = 0; i < pool->n_entries; i++) {
+        if (!entry_is_kept(pool->entries[i], bytes, keep_bytes))
+            return true;
+    }
+    return false;
+}
+
+struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
+                              uint64_t keep_bytes)
+{
+    uint64_t bytes = pool_bytes(pool);
+    size_t best = pool->n_entries;
+
     for (size_t i = 0; i < pool->n_entries; i++) {
         const struct entry *entry = pool->entries[i];
         uint64_t idle = now > entry->idle_since ? now - entry->idle_since : 0;
-        if (entry->n_slots > 0 || idle < idle_ns)
-            continue;
-        /* What was mapped serves no other tenant and is not worth keeping. */
-        if (!entry->mapped && bytes - entry->region->bytes < keep_bytes)
+        if (entry->n_slots > 0 || idle < idle_ns || entry_is_kept(entry, bytes, keep_bytes))
             continue;
         if (best == pool->n_entries || entry->idle_since < pool->entries[best]->idle_since)
             best = i;

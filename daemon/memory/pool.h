@@ -61,6 +61,9 @@ void pool_add_region(struct pool *pool, struct region *region, uint64_t now);
 struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
                               uint64_t keep_bytes);
 
+/* Whether pool_take_idle could ever find one. */
+bool pool_can_shrink(struct pool *pool, uint64_t keep_bytes);
+
 /* The region's pages were given to a client of its tenant. */
 void pool_set_mapped(struct pool *pool, uint32_t region);
 

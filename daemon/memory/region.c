@@ -155,36 +155,17 @@ static int region_bind(struct region *region, const struct region_spec *spec,
     return 0;
 }
 
-/* Where the kernel does not tell (move_pages refused), pages and pages_local stay 0. */
-static int region_check(struct region *region, const struct region_spec *spec,
-                        struct failure *failure)
-{
-    int error = placement_check(region->address, region->bytes, region->numa_node, &region->pages,
-                                &region->pages_local);
-
-    if (region->numa_node < 0 || !spec->numa_strict)
-        return 0;
-    if (error)
-        return failure_set(failure, -EXDEV,
-                           "cannot check that pages are on NUMA node %d: move_pages: %s; "
-                           "placement.numa = strict",
-                           region->numa_node, strerror(-error));
-    if (region->pages_local < region->pages)
-        return failure_set(failure, -EXDEV,
-                           "%" PRIu64 " of %" PRIu64
-                           " pages of a region are not on NUMA node %d; placement.numa = strict",
-                           region->pages - region->pages_local, region->pages, region->numa_node);
-    return 0;
-}
-
 /* -- touching -------------------------------------------------------------------------------- */
 
+/* A thread's share of a region. Where the kernel does not tell where pages are (move_pages
+ * refused), pages and local stay 0. */
 struct touch {
     const struct region_spec *spec;
     char *address;
     size_t bytes;
     pthread_t thread;
-    int error;
+    int error, check_error, move_error;
+    uint64_t pages, local;
     bool started;
 };
 
@@ -206,13 +187,33 @@ static void touch_pages(struct touch *touch)
     }
 }
 
+static void touch_check(struct touch *touch)
+{
+    touch->check_error =
+        placement_check(touch->address, touch->bytes, touch->spec->placement->memory_node,
+                        &touch->pages, &touch->local);
+}
+
+static void touch_share(struct touch *touch)
+{
+    touch_pages(touch);
+    if (touch->error)
+        return;
+    touch_check(touch);
+    if (touch->check_error || touch->local == touch->pages)
+        return;
+    touch->move_error = placement_move(touch->spec->topology, touch->spec->placement,
+                                       touch->address, touch->bytes);
+    touch_check(touch);
+}
+
 static void *touch_run(void *argument)
 {
     struct touch *touch = argument;
 
     /* Unbound it works too: where pages go is mbind's to say. */
     placement_bind_thread(touch->spec->topology, touch->spec->placement);
-    touch_pages(touch);
+    touch_share(touch);
     return NULL;
 }
 
@@ -227,15 +228,15 @@ static unsigned touch_count(const struct region_spec *spec)
     return count > 0 ? (unsigned)count : 1;
 }
 
-static int region_touch(struct region *region, const struct region_spec *spec,
-                        struct failure *failure)
+/* Gives the sums of all shares, and the first error of each kind. */
+static void region_touch(struct region *region, const struct region_spec *spec, struct touch *sum_p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned count = touch_count(spec);
     size_t share = (spec->bytes / page + count - 1) / count * page;
     struct touch touches[TOUCH_THREADS_MAX] = {0};
+    struct touch sum = {0};
     sigset_t all, saved;
-    int error = 0;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
@@ -253,13 +254,42 @@ static int region_touch(struct region *region, const struct region_spec *spec,
         if (touches[i].started)
             pthread_join(touches[i].thread, NULL);
         else if (touches[i].bytes > 0)
-            touch_pages(&touches[i]);
-        if (touches[i].error && !error)
-            error = touches[i].error;
+            touch_share(&touches[i]);
+        sum.error = sum.error ? sum.error : touches[i].error;
+        sum.check_error = sum.check_error ? sum.check_error : touches[i].check_error;
+        sum.move_error = sum.move_error ? sum.move_error : touches[i].move_error;
+        sum.pages += touches[i].pages;
+        sum.local += touches[i].local;
     }
-    if (error)
-        return failure_set(failure, error, "cannot touch a region of %zu bytes: %s", spec->bytes,
-                           strerror(-error));
+    *sum_p = sum;
+}
+
+static int region_populate(struct region *region, const struct region_spec *spec,
+                           struct failure *failure)
+{
+    struct touch sum;
+
+    region_touch(region, spec, &sum);
+    if (sum.error)
+        return failure_set(failure, sum.error, "cannot touch a region of %zu bytes: %s",
+                           spec->bytes, strerror(-sum.error));
+    if (!sum.check_error) {
+        region->pages = sum.pages;
+        region->pages_local = sum.local;
+    }
+    if (region->numa_node < 0 || !spec->numa_strict)
+        return 0;
+    if (sum.check_error)
+        return failure_set(failure, -EXDEV,
+                           "cannot check that pages are on NUMA node %d: move_pages: %s; "
+                           "placement.numa = strict",
+                           region->numa_node, strerror(-sum.check_error));
+    if (sum.local < sum.pages)
+        return failure_set(failure, -EXDEV,
+                           "%" PRIu64 " of %" PRIu64
+                           " pages of a region are not on NUMA node %d%s; placement.numa = strict",
+                           sum.pages - sum.local, sum.pages, region->numa_node,
+                           sum.move_error == -ENOMEM ? ", which is full" : "");
     return 0;
 }
 
@@ -313,10 +343,9 @@ static int region_fill(struct region *region, const struct region_spec *spec,
     pthread_mutex_lock(held);
     if ((error = need_compare(spec, failure)) || (error = region_map(region, failure)) ||
         (error = region_lock(region, spec, failure)) ||
-        (error = region_bind(region, spec, failure)) ||
-        (error = region_touch(region, spec, failure)))
+        (error = region_bind(region, spec, failure)))
         return error;
-    return region_check(region, spec, failure);
+    return region_populate(region, spec, failure);
 }
 
 int region_new(const struct region_spec *spec, struct region **region_p, struct failure *failure)
