@@ -36,7 +36,21 @@ int pipeline_check(struct pipeline *pipeline, struct failure *failure);
  * pixels. Returns text. */
 const char *pipeline_text(const struct pipeline *pipeline, char *text, size_t size);
 
-enum tensor_dtype { TENSOR_U8, TENSOR_F32, TENSOR_I64, TENSOR_U64 };
+/* Numbered as in proto/dtype.h, and as the samples' types. */
+enum tensor_dtype {
+    TENSOR_U8,
+    TENSOR_F32,
+    TENSOR_I64,
+    TENSOR_U64,
+    TENSOR_I8,
+    TENSOR_U16,
+    TENSOR_I16,
+    TENSOR_U32,
+    TENSOR_I32,
+    TENSOR_F16,
+    TENSOR_F64,
+    TENSOR_BF16,
+};
 
 struct tensor {
     const char *name; /* static */
@@ -47,7 +61,8 @@ struct tensor {
     uint64_t sample_bytes; /* of one sample; samples lie densely */
 };
 
-/* Tensors: "image" u8 [B,S,S,3], or "data" of the source's shape without a crop; "label" i64 [B];
+/* Tensors: "image" u8 [B,S,S,3], or "data" ("tokens") of the source's shape without a crop; "label"
+ * i64 [B], -1 for none;
  * "index" u64 [B]; "status" u8 [B]. */
 struct layout {
     uint32_t n_tensors;

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "decode/decode.h"
+#include "proto/dtype.h"
+
+_Static_assert((int)TENSOR_BF16 == (int)SAMPLE_BF16 && TENSOR_BF16 + 1 == DTYPES, "element types");
 
 #define SIZE_MAX_PIXELS 8192 /* of a side of the result */
 #define RESIZE_MAX_PIXELS 16384
@@ -102,25 +105,13 @@ const char *pipeline_text(const struct pipeline *pipeline, char *text, size_t si
     return text;
 }
 
-static uint64_t dtype_bytes(enum tensor_dtype dtype)
-{
-    switch (dtype) {
-    case TENSOR_U8:
-        return 1;
-    case TENSOR_F32:
-        return 4;
-    default:
-        return 8;
-    }
-}
-
 /* Appends a tensor of n_dims dimensions a sample. The bytes of a sample are bounded by the slot's
  * limit, so that nothing here wraps. */
 static int layout_add(struct layout *layout, const char *name, enum tensor_dtype dtype,
                       uint32_t batch, const uint32_t *shape, size_t n_dims, struct failure *failure)
 {
     struct tensor *tensor = &layout->tensors[layout->n_tensors++];
-    uint64_t bytes = dtype_bytes(dtype);
+    uint64_t bytes = dtype_table[dtype].bytes;
 
     *tensor = (struct tensor){.name = name, .dtype = dtype, .n_dims = (uint32_t)n_dims + 1};
     tensor->shape[0] = batch;
@@ -159,8 +150,8 @@ static int layout_add_samples(struct layout *layout, const struct pipeline *pipe
                            "%s: holds images of all sizes: a crop has to give them one size",
                            source_name(source));
     if (raw)
-        return layout_add(layout, "data", dtype == SAMPLE_F32 ? TENSOR_F32 : TENSOR_U8, batch,
-                          shape, n_dims, failure);
+        return layout_add(layout, source_kind(source) == SOURCE_KIND_TOKENS ? "tokens" : "data",
+                          (enum tensor_dtype)dtype, batch, shape, n_dims, failure);
     return layout_add(layout, "image", TENSOR_U8, batch,
                       (uint32_t[]){pipeline->size, pipeline->size, 3}, 3, failure);
 }

@@ -181,7 +181,8 @@ static int fill_raw(struct worker *worker, struct work *work, uint64_t index, ui
     int rc;
 
     reading_begin(worker, index, start);
-    rc = source_fill(work->source, index, out, label, failure);
+    rc = source_fill(work->source, index, (struct sample_key){work->order->seed, work->epoch}, out,
+                     label, failure);
     reading_end(worker);
     *now = now_ns();
     times->read_ns += *now - start;

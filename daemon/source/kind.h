@@ -8,7 +8,9 @@
 
 #include "source/source.h"
 
-#define SAMPLE_BYTES_MAX (UINT64_C(256) << 20) /* of one encoded sample */
+#define SAMPLE_BYTES_MAX (UINT64_C(256) << 20)   /* of one encoded sample */
+#define RAW_SAMPLE_BYTES_MAX (UINT64_C(1) << 32) /* of one raw sample */
+#define SHAPE_DIMS_MAX (sizeof((struct source_spec *)0)->shape / sizeof(uint32_t))
 
 struct source {
     const struct source_ops *ops;
@@ -28,6 +30,8 @@ struct source {
 extern const struct source_ops source_folder_ops;
 extern const struct source_ops source_tar_ops;
 extern const struct source_ops source_synthetic_ops;
+extern const struct source_ops source_records_ops;
+extern const struct source_ops source_tokens_ops;
 
 /* NULL: the daemon's own. */
 static inline const struct identity *source_identity(const struct source *source)

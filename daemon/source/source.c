@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/cleanup.h"
@@ -23,6 +24,8 @@ static const struct source_ops *ops_of(enum source_kind kind)
         return &source_tar_ops;
     case SOURCE_KIND_SYNTHETIC:
         return &source_synthetic_ops;
+    case SOURCE_KIND_RECORDS:
+        return &source_records_ops;
     default:
         return NULL;
     }
@@ -155,19 +158,58 @@ static int index_check(const struct source *source, uint64_t index, struct failu
 int source_read(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure)
 {
+    if (!source->ops->read)
+        return failure_set(failure, -EINVAL, "source %s: its samples are raw, not encoded",
+                           source->name);
     int r = index_check(source, index, failure);
-
     return r < 0 ? r : source->ops->read(source, index, sample, failure);
 }
 
-int source_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
-                struct failure *failure)
+int source_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                int64_t *label_p, struct failure *failure)
 {
     if (!source->ops->fill)
         return failure_set(failure, -EINVAL, "source %s: its samples are encoded, not raw",
                            source->name);
     int r = index_check(source, index, failure);
-    return r < 0 ? r : source->ops->fill(source, index, out, label_p, failure);
+    return r < 0 ? r : source->ops->fill(source, index, key, out, label_p, failure);
+}
+
+int source_extent(struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
+                  uint64_t *bytes_p)
+{
+    if (!source->ops->extent)
+        return -EOPNOTSUPP;
+    if (index >= source->samples)
+        return -EINVAL;
+    return source->ops->extent(source, index, fd_p, offset_p, bytes_p);
+}
+
+int64_t source_label(const struct source *source, uint64_t index)
+{
+    return source->ops->label && index < source->samples ? source->ops->label(source, index)
+                                                         : LABEL_NONE;
+}
+
+int source_extent_check(struct source *source, uint64_t index, struct failure *failure)
+{
+    char name[FAILURE_TEXT_MAX];
+    uint64_t offset, bytes;
+    struct stat st;
+    int fd;
+
+    int r = source_extent(source, index, &fd, &offset, &bytes);
+    if (r < 0)
+        return failure_set(failure, r, "source %s: sample %ju lies in no file", source->name,
+                           (uintmax_t)index);
+    if (fstat(fd, &st) < 0)
+        return failure_set(failure, -errno, "%s: %s",
+                           source_sample_name(source, index, name, sizeof name), strerror(errno));
+    if ((uint64_t)st.st_size < offset + bytes)
+        return failure_set(
+            failure, -EBADMSG, "%s: the file was cut off to %jd bytes while it was in use",
+            source_sample_name(source, index, name, sizeof name), (intmax_t)st.st_size);
+    return 0;
 }
 
 const char *source_sample_name(const struct source *source, uint64_t index, char *text, size_t size)

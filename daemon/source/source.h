@@ -13,22 +13,63 @@
 #include "proto/failure.h"
 #include "source/identity.h"
 
-enum source_kind { SOURCE_KIND_FOLDER, SOURCE_KIND_TAR, SOURCE_KIND_SYNTHETIC };
-enum sample_dtype { SAMPLE_U8, SAMPLE_F32 };
+enum source_kind {
+    SOURCE_KIND_FOLDER,
+    SOURCE_KIND_TAR,
+    SOURCE_KIND_SYNTHETIC,
+    SOURCE_KIND_RECORDS,
+    SOURCE_KIND_TOKENS,
+};
+
+/* Numbered as in proto/dtype.h. */
+enum sample_dtype {
+    SAMPLE_U8,
+    SAMPLE_F32,
+    SAMPLE_I64,
+    SAMPLE_U64,
+    SAMPLE_I8,
+    SAMPLE_U16,
+    SAMPLE_I16,
+    SAMPLE_U32,
+    SAMPLE_I32,
+    SAMPLE_F16,
+    SAMPLE_F64,
+    SAMPLE_BF16,
+};
+
+#define LABEL_NONE (-1) /* of a sample that has none */
+
+/* Windows of seq + 1 tokens. */
+struct token_windows {
+    uint32_t seq;
+    uint64_t stride;         /* from one window of a file to the next */
+    bool random;             /* at random offsets instead; stride is seq then */
+    enum sample_dtype width; /* of the files: SAMPLE_U16, SAMPLE_U32, SAMPLE_I32 */
+    enum sample_dtype out;   /* of the samples: SAMPLE_I32, SAMPLE_I64 */
+    uint64_t vocabulary;     /* tokens are below it; 0: not checked */
+};
 
 /* What a client asked for. Everything is borrowed for the time of source_new. */
 struct source_spec {
     enum source_kind kind;
     const char *name; /* as the user wrote it */
     const struct identity *identity;
-    int *fds; /* folder: the directory; tar: the shards. source_new dups what it keeps */
+    int *fds; /* folder: the directory; tar: the shards; records: the file, and its labels; tokens:
+                 the files. source_new dups what it keeps */
     const char *const *fd_names;
     size_t n_fds;
     uint64_t index_bytes_max; /* limits.index; 0: not bounded */
-    uint32_t shape[7];        /* synthetic */
-    size_t n_dims;
+    uint32_t shape[7];        /* synthetic, raw records */
+    size_t n_dims;            /* records: 0: an .npy file */
     enum sample_dtype dtype;
-    uint64_t samples;
+    uint64_t samples;            /* synthetic */
+    bool has_labels;             /* records: the second fd is an .npy file of them */
+    struct token_windows tokens; /* tokens */
+};
+
+/* What random choices are keyed by, beside the sample's number. */
+struct sample_key {
+    uint64_t seed, epoch;
 };
 
 /* Indexing tells how far it is and asks whether to go on. May be called from any thread. */
@@ -66,7 +107,7 @@ uint64_t source_skipped(const struct source *source);     /* files that are no s
 uint64_t source_classes(const struct source *source);     /* folder: class folders; else 0 */
 enum source_kind source_kind(const struct source *source);
 
-/* Raw samples (synthetic): element type and shape; -EINVAL for encoded ones. */
+/* Raw samples (synthetic, records, tokens): element type and shape; -EINVAL for encoded ones. */
 int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
                  enum sample_dtype *dtype_p);
 
@@ -77,15 +118,29 @@ int source_read(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure);
 void sample_deinit(struct sample *sample);
 
-/* Raw sources: writes the sample's bytes to out, all of its shape, and its label. */
-int source_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
-                struct failure *failure);
+/* Raw sources: writes the sample's bytes to out, all of its shape, and its label. Blocks. Errors as
+ * source_read's. */
+int source_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                int64_t *label_p, struct failure *failure);
+
+/* Where the bytes of a raw sample lie in a file as they are to be delivered; the fd stays the
+ * source's. Never blocks. -EOPNOTSUPP: they lie nowhere, or have to be converted: then that is so
+ * for all samples. -EINVAL: no such sample. */
+int source_extent(struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
+                  uint64_t *bytes_p);
+/* The label of a sample that has an extent. Never blocks. */
+int64_t source_label(const struct source *source, uint64_t index);
+/* Whether the sample's extent is still within its file: one fstat. -EBADMSG names the file and the
+ * sample that was cut off. */
+int source_extent_check(struct source *source, uint64_t index, struct failure *failure);
 
 /* "c1/dog.jpg" or "shard-000.tar: a/17.jpg at 10752": for messages. Returns text. */
 const char *source_sample_name(const struct source *source, uint64_t index, char *text,
                                size_t size);
 
-/* -- for source kinds, see kind.h: fill and shape are NULL for encoded ones ------------------- */
+/* -- for source kinds, see kind.h: fill and shape are NULL for encoded ones, read for others that
+ * only fill; extent and label may be NULL --------------------------------------------------------
+ */
 
 struct source_ops {
     const char *name;
@@ -93,8 +148,11 @@ struct source_ops {
                  struct source_progress *progress, struct failure *failure);
     int (*read)(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure);
-    int (*fill)(struct source *source, uint64_t index, void *out, int64_t *label_p,
-                struct failure *failure);
+    int (*fill)(struct source *source, uint64_t index, struct sample_key key, void *out,
+                int64_t *label_p, struct failure *failure);
+    int (*extent)(const struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
+                  uint64_t *bytes_p);
+    int64_t (*label)(const struct source *source, uint64_t index);
     int (*shape)(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
                  enum sample_dtype *dtype_p);
     bool (*matches)(const struct source *source, const struct source_spec *spec);

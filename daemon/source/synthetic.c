@@ -19,11 +19,9 @@
 #define BLOCK_WORDS 64u
 #define STEP UINT32_C(0x9e3779b9) /* from word to word before mixing; odd */
 #define LABELS 1000
-#define SYNTHETIC_BYTES_MAX (UINT64_C(1) << 32) /* of one sample */
-#define DIMS (sizeof((struct source_spec *)0)->shape / sizeof(uint32_t))
 
 struct synthetic {
-    uint32_t shape[DIMS];
+    uint32_t shape[SHAPE_DIMS_MAX];
     size_t n_dims;
     enum sample_dtype dtype;
     uint64_t bytes; /* of one sample */
@@ -77,8 +75,8 @@ static void block_fill(const struct synthetic *synthetic, struct key key, void *
         block_u8(key, block);
 }
 
-static int synthetic_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
-                          struct failure *failure)
+static int synthetic_fill(struct source *source, uint64_t index, struct sample_key sample_key,
+                          void *out, int64_t *label_p, struct failure *failure)
 {
     const struct synthetic *synthetic = source->index;
     struct key key = key_of(index);
@@ -87,6 +85,7 @@ static int synthetic_fill(struct source *source, uint64_t index, void *out, int6
     /* Its alignment is that of the widest vector; slots need none. */
     _Alignas(64) uint32_t block[BLOCK_WORDS];
 
+    (void)sample_key;
     (void)failure;
     for (; left > 0; key.start += BLOCK_WORDS * STEP) {
         size_t size = left < sizeof block ? (size_t)left : sizeof block;
@@ -126,14 +125,14 @@ static int synthetic_index(struct source *source, const struct source_spec *spec
 {
     uint64_t bytes = spec->dtype == SAMPLE_F32 ? sizeof(float) : 1;
 
-    if (spec->n_dims == 0 || spec->n_dims > DIMS)
+    if (spec->n_dims == 0 || spec->n_dims > SHAPE_DIMS_MAX)
         return failure_set(failure, -EINVAL, "source %s: a shape has 1 to %zu dimensions, not %zu",
-                           source->name, DIMS, spec->n_dims);
+                           source->name, SHAPE_DIMS_MAX, spec->n_dims);
     for (size_t i = 0; i < spec->n_dims; i++) {
         if (spec->shape[i] == 0)
             return failure_set(failure, -EINVAL, "source %s: dimension %zu of the shape is 0",
                                source->name, i + 1);
-        if (__builtin_mul_overflow(bytes, spec->shape[i], &bytes) || bytes > SYNTHETIC_BYTES_MAX)
+        if (__builtin_mul_overflow(bytes, spec->shape[i], &bytes) || bytes > RAW_SAMPLE_BYTES_MAX)
             return failure_set(failure, -E2BIG, "source %s: a sample would be over the 4 GiB limit",
                                source->name);
     }

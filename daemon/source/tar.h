@@ -11,8 +11,6 @@
 #include "source/arena.h"
 #include "source/kind.h"
 
-#define LABEL_NONE (-1) /* of a sample without .cls */
-
 struct tar_shard {
     int fd; /* ours */
     char *name;

@@ -116,7 +116,8 @@ static void encoded_samples_have_no_shape(void **state)
 
     (void)state;
     assert_int_equal(source_shape(source, shape, &n_dims, &dtype), -EINVAL);
-    assert_int_equal(source_fill(source, 0, out, &label, &failure), -EINVAL);
+    assert_int_equal(source_fill(source, 0, (struct sample_key){0}, out, &label, &failure),
+                     -EINVAL);
     assert_string_equal(failure.text, "source photos: its samples are encoded, not raw");
     source_unref(source);
 }

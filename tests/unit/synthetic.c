@@ -40,7 +40,7 @@ static int64_t fill(struct source *source, uint64_t index, void *out)
 {
     int64_t label = -1;
 
-    assert_int_equal(source_fill(source, index, out, &label, NULL), 0);
+    assert_int_equal(source_fill(source, index, (struct sample_key){0}, out, &label, NULL), 0);
     return label;
 }
 

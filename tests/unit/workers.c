@@ -76,7 +76,10 @@ static void check_raw(const struct work *work)
         struct order_item item = order_at(work->order, work->epoch, work->step, i);
         int64_t label = 0;
 
-        assert_int_equal(source_fill(work->source, item.sample, expected, &label, NULL), 0);
+        assert_int_equal(source_fill(work->source, item.sample,
+                                     (struct sample_key){work->order->seed, work->epoch}, expected,
+                                     &label, NULL),
+                         0);
         assert_memory_equal(work->slot + tensors[0].offset + i * tensors[0].sample_bytes, expected,
                             tensors[0].sample_bytes);
         assert_int_equal(((const int64_t *)(work->slot + tensors[1].offset))[i], label);
@@ -338,11 +341,12 @@ struct slow {
     bool reading, release;
 };
 
-static int slow_fill(struct source *source, uint64_t index, void *out, int64_t *label_p,
-                     struct failure *failure)
+static int slow_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                     int64_t *label_p, struct failure *failure)
 {
     struct slow *slow = (struct slow *)source;
 
+    (void)key;
     (void)failure;
     pthread_mutex_lock(&slow->lock);
     if (index == 1) {
