@@ -158,7 +158,8 @@ def test_clients_come_and_go():
                 return daemon.fds(), int(file.read().split()[1]) * 4096
 
         seen = [once() for _ in range(20)]
-        expect(seen[19][0] <= seen[1][0], f"fds: {seen}")
+        # A client's last fds go with its process, a moment after its job.
+        wait_for(lambda: daemon.fds() <= seen[1][0], f"no fd more than after pass 2: {seen}")
         if not os.environ.get("PINSERVE_SANITIZED"):
             expect(seen[19][1] - seen[1][1] < 1 << 20, f"resident bytes: {seen}")
 
