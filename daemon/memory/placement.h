@@ -18,7 +18,7 @@ struct placement {
     int cpu_node;        /* OS index of the node whose CPUs work; -1: any */
     hwloc_cpuset_t cpus; /* allowed CPUs of the workers; never empty */
     unsigned n_cpus;
-    char why[160]; /* for people: "nearest to 0000:81:00.0", "numa_node unknown: ..." */
+    char why[160];  /* for people: "nearest to 0000:81:00.0", "numa_node unknown: ..." */
     bool degraded;  /* not what was wished: worth one warning */
     bool displaced; /* not the nearest memory that the machine has: strict refuses it */
 };

@@ -202,8 +202,8 @@ static void touch_share(struct touch *touch)
     touch_check(touch);
     if (touch->check_error || touch->local == touch->pages)
         return;
-    touch->move_error = placement_move(touch->spec->topology, touch->spec->placement,
-                                       touch->address, touch->bytes);
+    touch->move_error =
+        placement_move(touch->spec->topology, touch->spec->placement, touch->address, touch->bytes);
     touch_check(touch);
 }
 
