@@ -40,10 +40,9 @@ static bool server_needs_tick(const struct server *server)
     if (!list_empty(&server->tasks) || !list_empty(&server->lingering) || server->stopping)
         return true;
     for (uint32_t i = 0; i < server->n_stations; i++) {
-        struct pool_info pool;
         const struct station *station = &server->stations[i];
-        pool_info_get(station->pool, &pool);
-        if (pool.regions > 0 || (station->up && station->device->ops->has_ring))
+        uint64_t keep = i == 0 ? server->config->pool_min : 0;
+        if (pool_can_shrink(station->pool, keep) || (station->up && station->device->ops->has_ring))
             return true;
     }
     return false;

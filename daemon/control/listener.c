@@ -49,6 +49,7 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
             log_error("socket %s: accept: %s", listener->path, strerror(errno));
             listener->paused = true;
             uv_poll_stop(poll);
+            server_wake(listener->server); /* the tick resumes it */
             return;
         }
         peer_new(listener->server, fd);
