@@ -84,7 +84,10 @@ int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
     batch->step = ready->step;
     batch->data = data;
     batch->ring = ring;
-    batch->n_uses = 0;
+    batch->n_uses = batch->n_follows = 0;
+    batch->holds = 1;
+    batch->owned = true;
+    batch->late = batch->unfollowed = false;
     job->n_leased++;
     job->next.step++;
     *batch_p = batch;
@@ -131,15 +134,15 @@ int pinclient_batch_tensor(const struct pinclient_batch *batch, const char *name
                        list);
 }
 
-int pinclient_batch_use(struct pinclient_batch *batch, void *stream)
+static int batch_use(struct pinclient_batch *batch, void *stream)
 {
     struct pinclient_job *job = batch->job;
     struct failure *failure = job->handle.failure;
     struct device_event *event;
-    int r = handle_check(&job->handle);
+    int r;
 
-    if (r < 0 || !job->device || stream == PINCLIENT_NO_STREAM)
-        return r;
+    if (!job->device || stream == PINCLIENT_NO_STREAM)
+        return 0;
     if (batch->n_uses == batch->n_uses_room) {
         size_t room = batch->n_uses_room * 2 + 2;
         struct batch_use *uses = reallocarray(batch->uses, room, sizeof *uses);
@@ -161,6 +164,31 @@ int pinclient_batch_use(struct pinclient_batch *batch, void *stream)
     }
     batch->uses[batch->n_uses++] = (struct batch_use){stream, event};
     return 0;
+}
+
+int pinclient_batch_use(struct pinclient_batch *batch, void *stream)
+{
+    struct pinclient_job *job = batch->job;
+    int r = handle_check(&job->handle);
+
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&job->calls);
+    r = batch_use(batch, stream);
+    pthread_mutex_unlock(&job->calls);
+    return r;
+}
+
+/* Where all streams are now that were to be followed to the end, and stream. */
+static int batch_use_all(struct pinclient_batch *batch, void *stream)
+{
+    int r = batch_use(batch, stream);
+
+    for (size_t i = 0; r == 0 && i < batch->n_follows; i++)
+        r = batch_use(batch, batch->follows[i]);
+    if (r == 0 && batch->unfollowed)
+        r = -EIO; /* told when it happened */
+    return r;
 }
 
 /* Hands the lease back to the daemon. The batch may be leased anew as soon as it has the message,
@@ -196,7 +224,7 @@ static int batch_give_back_behind(struct pinclient_batch *batch, void *stream)
 {
     struct pinclient_job *job = batch->job;
     struct failure *failure = job->handle.failure;
-    int r = pinclient_batch_use(batch, stream);
+    int r = batch_use_all(batch, stream);
 
     if (r == -EBUSY)
         return r;
@@ -228,27 +256,28 @@ static int batch_give_back_behind(struct pinclient_batch *batch, void *stream)
     return r;
 }
 
-int pinclient_release(struct pinclient_batch *batch, void *stream)
+int batch_drop(struct pinclient_batch *batch, void *stream)
 {
     struct pinclient_job *job = batch->job;
-    int r = handle_check(&job->handle);
+    int r;
 
-    if (r < 0)
+    if (batch->holds > 1) {
+        r = batch_use(batch, stream);
+        if (r == -EBUSY)
+            return r;
+        batch->unfollowed |= r < 0;
+        batch->holds--;
         return r;
-    if (batch->state != BATCH_LEASED)
-        return failure_set(job->handle.failure, -EINVAL, "this batch was released already");
-    /* What follows may give back the last reference of a closed job. */
-    job_ref(job);
-    if (job->device && (stream != PINCLIENT_NO_STREAM || batch->n_uses > 0)) {
+    }
+    if (job->device && (stream != PINCLIENT_NO_STREAM || batch->n_uses > 0 ||
+                        batch->n_follows > 0 || batch->unfollowed)) {
         r = batch_give_back_behind(batch, stream);
     } else {
         job->n_leased--;
         r = batch_give_back(batch, false);
     }
-    if (r == -EBUSY) {
-        job_unref(job, false);
+    if (r == -EBUSY)
         return r;
-    }
     if (r == 0)
         job_reap_rings(job);
     if (r == -EPIPE || r == -ECONNRESET || (r == 0 && job->final.code == -EPIPE))
@@ -256,6 +285,42 @@ int pinclient_release(struct pinclient_batch *batch, void *stream)
                         connection_path(job->connection));
     else if (r < 0 && r != -EIO)
         r = failure_set(job->handle.failure, -EIO, "cannot send to the daemon: %s", strerror(-r));
+    return r;
+}
+
+void job_drop_late(struct pinclient_job *job)
+{
+    for (uint32_t i = 0; job->n_late > 0 && i < job->info.depth; i++) {
+        struct pinclient_batch *batch = &job->batches[i];
+        if (!batch->late)
+            continue;
+        batch->late = false;
+        if (batch_drop(batch, PINCLIENT_NO_STREAM) == -EBUSY)
+            batch->late = true;
+        else
+            job->n_late--;
+    }
+}
+
+int pinclient_release(struct pinclient_batch *batch, void *stream)
+{
+    struct pinclient_job *job = batch->job;
+    int r = handle_check(&job->handle);
+
+    if (r < 0)
+        return r;
+    /* What follows may give back the last reference of a closed job. */
+    job_ref(job);
+    pthread_mutex_lock(&job->calls);
+    if (batch->state == BATCH_LEASED && batch->owned) {
+        batch->owned = false;
+        r = batch_drop(batch, stream);
+        if (r == -EBUSY)
+            batch->owned = true;
+    } else {
+        r = failure_set(job->handle.failure, -EINVAL, "this batch was released already");
+    }
+    pthread_mutex_unlock(&job->calls);
     job_unref(job, false);
     return r;
 }

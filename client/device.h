@@ -28,6 +28,9 @@ int device_open(const char *uuid, struct device **device_p, struct failure *fail
 /* Only when no ring is open and no function is pending. NULL is allowed. */
 void device_close(struct device *device);
 
+/* Which GPU of this process it is, as the CUDA runtime counts. */
+int device_number(const struct device *device);
+
 /* Whether a ring can be taken as a file descriptor. As an IPC handle it always can. */
 bool device_can_fd(const struct device *device);
 

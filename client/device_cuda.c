@@ -259,6 +259,11 @@ void device_close(struct device *device)
     free(device);
 }
 
+int device_number(const struct device *device)
+{
+    return device->number;
+}
+
 bool device_can_fd(const struct device *device)
 {
     return device->can_fd;

@@ -31,6 +31,12 @@ void device_close(struct device *device)
     (void)device;
 }
 
+int device_number(const struct device *device)
+{
+    (void)device;
+    return 0;
+}
+
 bool device_can_fd(const struct device *device)
 {
     (void)device;

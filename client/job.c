@@ -34,6 +34,7 @@ static void job_free(struct pinclient_job *job)
     job_close_fds(job);
     job_forget_ready(job);
     pthread_mutex_destroy(&job->lock);
+    pthread_mutex_destroy(&job->calls);
     free(job);
 }
 
@@ -95,6 +96,7 @@ static struct pinclient_job *job_new(struct failure *failure)
     job->references = 1;
     list_init(&job->rings);
     pthread_mutex_init(&job->lock, NULL);
+    pthread_mutex_init(&job->calls, NULL);
     return job;
 }
 
@@ -305,5 +307,8 @@ void pinclient_job_close(struct pinclient_job *job)
     }
     if (job->final.code != -EPIPE)
         job_say_close(job);
+    pthread_mutex_lock(&job->calls);
+    job_drop_late(job);
+    pthread_mutex_unlock(&job->calls);
     job_unref(job, false);
 }

@@ -6,10 +6,12 @@
  * that is not yet given back holds one. The last one gone ends the job: rings
  * are unmapped, the daemon is told so, the connection is closed.
  *
- * Threads: the caller's thread does everything, but for the end of a release
- * that waits for a stream: that runs on a thread of the driver's, in which CUDA
- * must not be called. The lock guards what both touch: the state of the
- * batches, the leases of the rings, and the references.
+ * Threads: the caller's thread does everything, but for two things. The end of
+ * a release that waits for a stream runs on a thread of the driver's, in which
+ * CUDA must not be called: `lock` guards what it touches, which is the state of
+ * the batches, the leases of the rings, and the references. And a tensor that
+ * was exported is dropped by any thread: `calls` is held by that and by each
+ * call that takes or gives back batches, never while waiting. `calls` first.
  */
 #ifndef PINSERVE_CLIENT_JOB_H
 #define PINSERVE_CLIENT_JOB_H
@@ -59,6 +61,14 @@ struct pinclient_batch {
     struct ring *ring;      /* NULL: in a region */
     struct batch_use *uses; /* room for n_uses_room, kept from lease to lease */
     size_t n_uses, n_uses_room;
+
+    /* The lease is given back when all who hold it have dropped it. */
+    unsigned holds;  /* the caller, until it releases, and each exported tensor */
+    bool owned;      /* by the caller */
+    bool late;       /* the last one dropped it while a stream was being captured */
+    bool unfollowed; /* a stream could not be followed: the GPU is waited for in the end */
+    void **follows;  /* streams that are followed from where they are in the end */
+    size_t n_follows, n_follows_room;
 };
 
 /* Of a full batch; shape[0] is its count of samples. */
@@ -88,6 +98,8 @@ struct pinclient_job {
     struct tensor tensors[TENSORS_MAX];
     struct job_cursor next;
     uint32_t n_leased; /* batches in state BATCH_LEASED */
+    uint32_t n_late;   /* of these, those that are late */
+    pthread_mutex_t calls;
 
     struct region *regions;
     size_t n_regions;
@@ -139,6 +151,13 @@ void job_unmap_all(struct pinclient_job *job);
 /* Makes a lease of what BatchReady says; -EPROTO. */
 int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
               struct pinclient_batch **batch_p, struct failure *failure);
+
+/* Drops one hold on a batch, behind stream; the last one gives it back. -EBUSY: a stream is being
+ * captured, and the hold stays. Under job->calls, with a reference to the job. */
+int batch_drop(struct pinclient_batch *batch, void *stream);
+
+/* Tries again what was dropped while a stream was being captured. Under job->calls. */
+void job_drop_late(struct pinclient_job *job);
 
 /* Tells the daemon that a lease is free. Any thread. */
 int job_send_release(const struct pinclient_job *job, uint32_t lease, uint32_t generation);

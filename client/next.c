@@ -91,7 +91,9 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
         if (left <= 0)
             return failure_set(failure, -ETIMEDOUT, "no batch within %d ms", timeout_ms);
     }
+    pthread_mutex_unlock(&job->calls);
     int r = poll(&pollfd, 1, (int)left);
+    pthread_mutex_lock(&job->calls);
     if (r < 0 && errno == EINTR)
         return failure_set(failure, -EINTR, "a signal interrupted the wait for a batch");
     if (r < 0)
@@ -99,15 +101,14 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
     return 0;
 }
 
-int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
+static int job_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
 {
     struct wire_packet packet = WIRE_PACKET_INIT;
     struct failure failure;
     int64_t deadline = 0;
-    int r = handle_check(&job->handle);
+    int r;
 
-    if (r < 0)
-        return r;
+    job_drop_late(job);
     if (job->final.code < 0)
         return failure_set(job->handle.failure, job->final.code, "%s", job->final.text);
     job_reap_rings(job);
@@ -129,6 +130,18 @@ int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_b
         if (r < 0)
             return r;
     }
+}
+
+int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
+{
+    int r = handle_check(&job->handle);
+
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&job->calls);
+    r = job_next(job, timeout_ms, batch_p);
+    pthread_mutex_unlock(&job->calls);
+    return r;
 }
 
 int pinclient_get_fd(const struct pinclient_job *job)

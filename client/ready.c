@@ -117,8 +117,10 @@ void job_forget_ready(struct pinclient_job *job)
         free((char *)job->tensors[i].public.name);
     memset(job->tensors, 0, sizeof job->tensors);
     job->info.n_tensors = 0;
-    for (uint32_t i = 0; job->batches && i < job->info.depth; i++)
+    for (uint32_t i = 0; job->batches && i < job->info.depth; i++) {
         free(job->batches[i].uses);
+        free(job->batches[i].follows);
+    }
     if (job->token)
         pinserve__resume_token__free_unpacked(job->token, NULL);
     job->token = NULL;

@@ -24,7 +24,8 @@
  * the handle that the call was made on: pinclient_error().
  *
  * Threads. Calls on different jobs may run at the same time; calls on one job,
- * its batches included, must not. A connection or a job must not be used in a
+ * its batches included, must not, but for the deleters of tensors that
+ * pinclient_batch_dlpack() exported, which any thread may call. A connection or a job must not be used in a
  * child after fork(): calls return -EPERM there, and the child's exit leaves the
  * parent's leases alone. A spec is plain memory and may be used there.
  *
@@ -303,6 +304,39 @@ PINCLIENT_API int pinclient_batch_use(struct pinclient_batch *batch, void *strea
  *         -EINVAL: it was released already; -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_release(struct pinclient_batch *batch, void *stream);
+
+/* -- tensors for other libraries -------------------------------------------------------------- */
+
+/** pinclient_batch_dlpack: a DLManagedTensorVersioned, version 1.0, that is marked read-only. */
+#define PINCLIENT_DLPACK_VERSIONED 1u
+
+/**
+ * Exports a tensor of a batch by DLPack, without a copy. PyTorch, CuPy, JAX, NumPy and others take
+ * it. The batch stays leased until it was released and the deleter of each of its exported tensors
+ * was called, in any order: so there is no need to know which tensor is the last. The deleter may
+ * be called from any thread, behind pinclient_job_close() too, and does nothing in a forked child.
+ *
+ * The device is the GPU as the CUDA runtime counts in this process, or the CPU. Type uint64 is
+ * exported as int64, which all libraries know; sample numbers are far smaller. The older form of
+ * DLPack cannot say that the memory is read-only: it is so there, too.
+ *
+ * @param name       of the tensor
+ * @param flags      0 or PINCLIENT_DLPACK_VERSIONED
+ * @param managed_p  a DLManagedTensor (DLManagedTensorVersioned) with its deleter
+ * @return 0; -ENOENT names the tensors that there are; -EINVAL: the batch was given back already;
+ *         -ENOMEM; -EPERM in a forked child
+ */
+PINCLIENT_API int pinclient_batch_dlpack(struct pinclient_batch *batch, const char *name,
+                                         unsigned flags, void **managed_p);
+
+/**
+ * Names a stream that will work on the batch: what is on it when the batch goes must pass before
+ * the batch is reused. For batches that are given back by a deleter, which knows no stream. When
+ * the stream is being captured at that time, the batch goes with the next call that takes or
+ * closes. The stream must exist until then.
+ * @return 0; -ENOMEM; -EPERM in a forked child
+ */
+PINCLIENT_API int pinclient_batch_follow(struct pinclient_batch *batch, void *stream);
 
 /* -- images ---------------------------------------------------------------------------------- */
 
