@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "client/device.h"
+#include "client/dlpack.h"
 #include "client/driver.h"
 #include "client_peer.h"
 #include "proto/limits.h"
@@ -537,6 +538,50 @@ static void test_capture(void **state)
     peer_deinit(&peer);
 }
 
+/* A tensor's deleter knows no stream: the batch waits for those that are followed, as they are
+ * then; and when one is being captured then, for a later call. */
+static void test_deleter_follows(void **state)
+{
+    struct busy_stream busy;
+    struct peer peer;
+    struct pinclient_job *job;
+    struct pinclient_batch *batch;
+    struct peer_event event;
+    CUgraph graph;
+    void *managed;
+
+    (void)state;
+    busy_init(&busy);
+    open_ring_job(&peer, &job);
+    for (uint64_t step = 0; step < 2; step++) {
+        batch = take(&peer, job, 0, step, 1);
+        assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed), 0);
+        struct dlpack_managed *data = managed;
+        assert_int_equal(data->tensor.device.kind, DLPACK_CUDA);
+        assert_int_equal(data->tensor.device.number, 0);
+        assert_int_equal(pinclient_batch_follow(batch, busy.stream), 0);
+        assert_int_equal(pinclient_batch_follow(batch, busy.stream), 0);
+        assert_int_equal(pinclient_release(batch, PINCLIENT_NO_STREAM), 0);
+        if (step == 0)
+            busy_start(&busy);
+        else
+            assert_int_equal(extra.begin_capture(busy.stream, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+        data->deleter(data);
+        assert_false(peer_expect(&peer, 50, &event));
+        if (step == 0) {
+            busy.go = true;
+        } else {
+            extra.end_capture(busy.stream, &graph);
+            assert_int_equal(pinclient_next(job, 0, &batch), -ETIMEDOUT);
+        }
+        assert_true(peer_expect(&peer, 5000, &event));
+        assert_int_equal(event.kind, PINSERVE__MESSAGE__BODY_RELEASE);
+    }
+    peer_close(&peer, job);
+    busy_deinit(&busy);
+    peer_deinit(&peer);
+}
+
 /* The job outlives its close until the stream has passed, and close does not wait. */
 static void test_close_behind_a_stream(void **state)
 {
@@ -603,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_release_waits_for_the_stream),
         cmocka_unit_test(test_further_streams),
         cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_deleter_follows),
         cmocka_unit_test(test_close_behind_a_stream),
         cmocka_unit_test(test_host_memory_of_a_gpu),
     };
