@@ -20,6 +20,7 @@ static void act_reserve(struct server *server, struct task *task, const struct c
 {
     struct failure failure = {0};
 
+    task->mapped = delivery_in_place(action->delivery);
     if (station_crew(task->station, &failure) < 0) {
         core_job_refused(server->core, action->job, &failure, server_now(server));
         return;

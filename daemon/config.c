@@ -117,6 +117,8 @@ static const struct key keys[] = {
      100000000, 0, NULL, NULL},
 
     {"device", "ipc", TYPE_SWITCH, AT(device_ipc), "on", "on or off", NULL, 0, 0, switches, NULL},
+    {"device", "rings", TYPE_SWITCH, AT(device_rings), "on", "on or off", NULL, 0, 0, switches,
+     NULL},
     {"device", "idle", TYPE_DURATION, AT(device_idle), "30s", "a time such as 500ms, 30s or 5min",
      NULL, 0, 0, NULL, NULL},
     {"device", "use", TYPE_TEXT, AT(device_use), "auto",

@@ -46,6 +46,7 @@ struct config {
 
     /* [device] */
     bool device_ipc;      /* offer CUDA IPC memory handles; on */
+    bool device_rings;    /* make rings on GPUs; off: no process of theirs is started; on */
     uint64_t device_idle; /* ns; default 30 s */
     char *device_use;     /* "auto": every GPU and host; "host[:ADDRESS]"; or UUIDs with commas */
 

@@ -57,6 +57,7 @@ struct station {
     struct list reservations; /* waiting for room, in order */
     bool growing;
     bool up;      /* a process was started and not yet lost */
+    bool opened;  /* it has its context */
     bool closing; /* it was asked to end */
     uint64_t idle_since;
     uint64_t copied_bytes;
@@ -92,7 +93,7 @@ struct task {
     struct order order;
     struct source *source;
     uint32_t depth;
-    bool mapped; /* its client maps its slots: delivery host */
+    bool mapped; /* its client maps its slots: delivered in place */
     enum source_kind source_kind;
     struct source_request *request; /* until a thread indexes it */
     struct index_run *indexing;     /* while a thread indexes */
@@ -205,6 +206,8 @@ void stations_tick(struct server *server, uint64_t now);
 /* By UUID, a unique prefix of one, "host", or "" for the first; -ENODEV lists what there is. */
 int station_find(struct server *server, const char *device, struct station **station_p,
                  struct failure *failure);
+/* By its PCI address; -ENODEV. */
+int station_find_pci(struct server *server, const char *pci, struct station **station_p);
 /* Its device's process, started when it is not up. */
 int station_open(struct station *station, struct failure *failure);
 /* Polls what the device wants now; after every command. */

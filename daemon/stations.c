@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "device/sysfs.h"
@@ -101,6 +102,7 @@ static void station_on_opened(void *user)
 {
     struct station *station = user;
 
+    station->opened = true;
     log_debug("device %s: ready", station->device->info.uuid);
 }
 
@@ -155,8 +157,12 @@ static void station_on_lost(void *user, const struct failure *failure)
     struct station *station = user;
     struct server *server = station->server;
 
+    /* It was never up: the GPU is another process's alone, or divided, or full. */
+    bool refused = !station->opened && (failure->code == -EBUSY || failure->code == -ENODEV ||
+                                        failure->code == -ENOMEM);
+
     station_stop_polling(station);
-    station->up = station->closing = false;
+    station->up = station->opened = station->closing = false;
     station->idle_since = 0;
     station->n_registered = 0;
     if (failure->code < 0) {
@@ -165,6 +171,8 @@ static void station_on_lost(void *user, const struct failure *failure)
     } else {
         log_info("device %s: ended", station->device->info.uuid);
     }
+    if (refused)
+        core_device_refused(server->core, station->number, failure, server_now(server));
     core_device_lost(server->core, station->number, failure, server_now(server));
     server_act(server);
     server_check_stopped(server);
@@ -316,6 +324,7 @@ static int station_add(struct server *server, struct device *device, struct fail
     struct core_device_spec spec = {
         .has_ring = device->ops->has_ring,
         .allow_ipc = server->config->device_ipc,
+        .rings_off = !server->config->device_rings,
         .numa = (uint32_t)(station->crew - server->crews),
     };
     r = station_prove(station, failure);
@@ -427,6 +436,19 @@ int station_find(struct server *server, const char *device, struct station **sta
                                  server->stations[i].device->info.uuid);
     return failure_set(failure, -ENODEV, "device '%.64s' is %s; there are: %s", device,
                        matches ? "not unique" : "unknown", all);
+}
+
+int station_find_pci(struct server *server, const char *pci, struct station **station_p)
+{
+    for (uint32_t i = 0; i < server->n_stations; i++) {
+        const struct device *device = server->stations[i].device;
+
+        if (!device->ops->has_ring || strcasecmp(device->info.pci, pci) != 0)
+            continue;
+        *station_p = &server->stations[i];
+        return 0;
+    }
+    return -ENODEV;
 }
 
 /* Its end comes as lost; a ring that is asked for until then is made by the next process. */

@@ -80,13 +80,14 @@ static void ring_to_wire(struct task *task, const struct core_action *action,
     pinserve__ring__init(ring);
     ring->ring = action->ring;
     ring->delivery = delivery_to_wire(action->delivery);
-    ring->bytes = info->slot_bytes * info->depth;
-    ring->bytes = (ring->bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+    if (action->ring > 0)
+        ring->bytes =
+            (info->slot_bytes * info->depth + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
     ring->why = (char *)(action->why ? action->why : "");
     out->fd = -1;
     if (action->delivery == DELIVERY_FD) {
         out->fd = steal_fd(&task->ring_fd);
-    } else {
+    } else if (action->delivery == DELIVERY_IPC) {
         ring->ipc_handle.data = task->ipc_handle;
         ring->ipc_handle.len = sizeof task->ipc_handle;
     }
@@ -177,6 +178,10 @@ void peer_send_ring_replaced(struct peer *peer, struct task *task, const struct 
 
     if (!core_job_find(peer->server->core, task->job, &info))
         return;
+    if (action->ring == 0 && task_tell_regions(peer, task) < 0) {
+        peer_break(peer);
+        return;
+    }
     ring_to_wire(task, action, &info, &ring);
     replaced.job = task->job;
     replaced.ring = &ring.ring;

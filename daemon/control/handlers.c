@@ -18,7 +18,7 @@ static void peer_send_hello(struct peer *peer, uint64_t id)
     Pinserve__Hello hello = PINSERVE__HELLO__INIT;
     Pinserve__Limits limits = PINSERVE__LIMITS__INIT;
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
-    char *capabilities[] = {"fd", "ipc", "host"};
+    char *capabilities[] = {"fd", "ipc", "copy", "host", "mapped"};
     const struct account_limits *of_tenant = &peer->tenant->limits;
 
     limits.message_bytes = MESSAGE_MAX;
@@ -61,8 +61,13 @@ static int peer_handle_hello(struct peer *peer, uint64_t id, const Pinserve__Hel
         return 0;
     }
     for (size_t i = 0; i < hello->n_capabilities; i++) {
-        peer->client_fd = peer->client_fd || strcmp(hello->capabilities[i], "fd") == 0;
-        peer->client_ipc = peer->client_ipc || strcmp(hello->capabilities[i], "ipc") == 0;
+        const char *capability = hello->capabilities[i];
+
+        peer->client_fd |= strcmp(capability, "fd") == 0;
+        peer->client_ipc |= strcmp(capability, "ipc") == 0;
+        peer->client_copy |= strcmp(capability, "copy") == 0;
+        peer->client_mapped |= strcmp(capability, "mapped") == 0;
+        peer->client_coherent |= strcmp(capability, "coherent") == 0;
     }
     peer->greeted = true;
     peer_send_hello(peer, id);

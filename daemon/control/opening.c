@@ -191,6 +191,19 @@ static void peer_send_job_opened(struct peer *peer, uint64_t id, uint64_t job)
 }
 
 /* Takes the request over when it succeeds. */
+/* A client with a part of a GPU (MIG) knows a UUID of its own for it, and the GPU's address. */
+static int station_of_client(struct server *server, const Pinserve__OpenJob *open,
+                             struct station **station_p, const char **no_ring_p,
+                             struct failure *failure)
+{
+    int r = station_find(server, open->device, station_p, failure);
+
+    if (r != -ENODEV || !open->pci[0] || station_find_pci(server, open->pci, station_p) < 0)
+        return r;
+    *no_ring_p = "the client has a part of the GPU (MIG)";
+    return 0;
+}
+
 static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                          struct source_request **request_p, struct failure *failure)
 {
@@ -208,7 +221,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     if (r == 0)
         r = start_from_wire(open, &spec, failure);
     if (r == 0)
-        r = station_find(server, open->device, &station, failure);
+        r = station_of_client(server, open, &station, &spec.no_ring, failure);
     if (r < 0 || !station)
         return r;
     if (open->bad != PINSERVE__BAD_SAMPLES__BAD_FAIL)
@@ -225,6 +238,9 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     spec.pipeline = pipeline_text(&pipeline, text, sizeof text);
     spec.client_fd = peer->client_fd;
     spec.client_ipc = peer->client_ipc;
+    spec.client_copy = peer->client_copy;
+    spec.client_mapped = peer->client_mapped;
+    spec.client_coherent = peer->client_coherent;
     if (spec.depth == 0 || spec.depth > DEPTH_MAX)
         return failure_set(failure, -EINVAL, "a depth of %u; 1 to %d are possible", spec.depth,
                            DEPTH_MAX);
@@ -235,7 +251,6 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     task->station = station;
     task->pipeline = pipeline;
     task->order = spec.order;
-    task->mapped = spec.delivery == DELIVERY_HOST || !station->device->ops->has_ring;
     r = task_name(task, peer, open, text);
     if (r < 0)
         failure_set(failure, r, "no memory for a job");

@@ -33,7 +33,7 @@ struct peer {
     bool greeted; /* Hello was exchanged */
     bool refused; /* told why, to be closed */
     bool broken;  /* the socket failed while an event was carried out: closed on the next turn */
-    bool client_fd, client_ipc;
+    bool client_fd, client_ipc, client_copy, client_mapped, client_coherent;
     int *dataset_fds; /* for the next OpenJob */
     char **dataset_names;
     size_t n_dataset;

@@ -31,6 +31,8 @@ static int errno_of(CUresult result)
         return -ENOMEM;
     case CUDA_ERROR_INVALID_VALUE:
         return -EINVAL;
+    case CUDA_ERROR_DEVICE_UNAVAILABLE: /* the mode of the GPU allows one process */
+        return -EBUSY;
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
         return -ENODEV;

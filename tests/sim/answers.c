@@ -165,6 +165,9 @@ void sim_repeat(struct sim *sim)
     if (past == 0)
         return;
     task = sim->past[sim_random(sim, past)];
+    for (uint32_t i = 0; task.type == TASK_RESERVE && i < sim->n_tasks; i++)
+        if (sim->tasks[i].type == TASK_RESERVE && sim->tasks[i].job == task.job)
+            return; /* of two reservations the pool answers each once */
     failure_set(&failure, -EIO, "reported again");
     sim_log(sim, "  task %d of job %" PRIu64 " is reported again\n", (int)task.type, task.job);
     switch (task.type) {
