@@ -5,15 +5,19 @@
 #include "source/kind.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "proto/cleanup.h"
 
 #define BUFFER_STEP ((size_t)64 << 10)
+#define PAGE_STEP ((size_t)4096)
 
 static const struct source_ops *ops_of(enum source_kind kind)
 {
@@ -26,6 +30,8 @@ static const struct source_ops *ops_of(enum source_kind kind)
         return &source_synthetic_ops;
     case SOURCE_KIND_RECORDS:
         return &source_records_ops;
+    case SOURCE_KIND_TOKENS:
+        return &source_tokens_ops;
     default:
         return NULL;
     }
@@ -165,6 +171,15 @@ int source_read(struct source *source, uint64_t index, struct sample *sample,
     return r < 0 ? r : source->ops->read(source, index, sample, failure);
 }
 
+int source_try_read(struct source *source, uint64_t index, struct sample *sample,
+                    struct failure *failure)
+{
+    if (!source->ops->try_read)
+        return 1;
+    int r = index_check(source, index, failure);
+    return r < 0 ? r : source->ops->try_read(source, index, sample, failure);
+}
+
 int source_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
                 int64_t *label_p, struct failure *failure)
 {
@@ -246,8 +261,15 @@ int sample_reserve(struct sample *sample, size_t size, const char *name, struct 
 {
     if (size <= sample->capacity)
         return 0;
-    /* What was in it is not wanted: no realloc, which would copy it. */
     size_t capacity = (size + size / 4 + BUFFER_STEP) / BUFFER_STEP * BUFFER_STEP;
+    if (sample->grow) {
+        /* For this one sample, and charged. */
+        capacity = (size + PAGE_STEP - 1) / PAGE_STEP * PAGE_STEP;
+        int r = sample->grow(sample, capacity);
+        if (r < 0)
+            return failure_set(failure, r, "%s: no room for its %zu bytes", name, size);
+    }
+    /* What was in it is not wanted: no realloc, which would copy it. */
     free(sample->buffer);
     sample->bytes = NULL;
     sample->capacity = 0;
@@ -266,6 +288,38 @@ int source_read_exactly(int fd, void *bytes, size_t size, uint64_t offset)
         ssize_t n = pread(fd, to, size, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            return -ENODATA;
+        to += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Some file systems cannot tell what is cached; one of them is nothing but cache. */
+static bool is_memory(int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+int source_read_cached(int fd, void *bytes, size_t size, uint64_t offset)
+{
+    uint8_t *to = bytes;
+
+    while (size > 0) {
+        struct iovec piece = {.iov_base = to, .iov_len = size};
+        ssize_t n = preadv2(fd, &piece, 1, (off_t)offset, RWF_NOWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 1;
+        if (n < 0 && errno == EOPNOTSUPP)
+            return is_memory(fd) ? source_read_exactly(fd, to, size, offset) : 1;
         if (n < 0)
             return -errno;
         if (n == 0)

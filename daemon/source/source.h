@@ -85,6 +85,9 @@ struct sample {
     int64_t label;
     uint8_t *buffer; /* owned; freed by sample_deinit */
     size_t capacity;
+    /* Asked before the buffer becomes that large, unless NULL; what it returns but 0 is the read's
+     * result. */
+    int (*grow)(struct sample *sample, size_t capacity);
 };
 
 struct source;
@@ -116,6 +119,10 @@ int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_
  */
 int source_read(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure);
+/* The same without waiting for storage. 1: not all of it is in the page cache, or whether it is
+ * cannot be told. */
+int source_try_read(struct source *source, uint64_t index, struct sample *sample,
+                    struct failure *failure);
 void sample_deinit(struct sample *sample);
 
 /* Raw sources: writes the sample's bytes to out, all of its shape, and its label. Blocks. Errors as
@@ -138,16 +145,18 @@ int source_extent_check(struct source *source, uint64_t index, struct failure *f
 const char *source_sample_name(const struct source *source, uint64_t index, char *text,
                                size_t size);
 
-/* -- for source kinds, see kind.h: fill and shape are NULL for encoded ones, read for others that
- * only fill; extent and label may be NULL --------------------------------------------------------
- */
+/* -- for source kinds, see kind.h ------------------------------------------------------------- */
 
+/* Encoded sources read; raw ones have fill and shape instead, and extent and label where a sample
+ * lies in a file as it is. */
 struct source_ops {
     const char *name;
     int (*index)(struct source *source, const struct source_spec *spec,
                  struct source_progress *progress, struct failure *failure);
     int (*read)(struct source *source, uint64_t index, struct sample *sample,
                 struct failure *failure);
+    int (*try_read)(struct source *source, uint64_t index, struct sample *sample,
+                    struct failure *failure); /* or NULL: cannot be told */
     int (*fill)(struct source *source, uint64_t index, struct sample_key key, void *out,
                 int64_t *label_p, struct failure *failure);
     int (*extent)(const struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
