@@ -43,7 +43,6 @@ struct retirement {
     struct region *region;
     bool destroyed; /* all that the daemon had of it */
     bool released;  /* by everybody */
-    uint64_t since;
 };
 
 /* Whoever has just closed its job or its device is about to let go of its regions: so long a
@@ -84,6 +83,7 @@ static void retirement_done(uv_work_t *work, int status)
     if (!retirement->destroyed) {
         server->retiring--;
         server->lingering_bytes += retirement->region->bytes;
+        server->lingering_until = server_now(server) + LINGER_GRACE_NS;
     }
     retirement->destroyed = true;
     if (retirement->released) {
@@ -119,7 +119,6 @@ static void station_retire(struct station *station, struct region *region)
     retirement->server = server;
     retirement->region = region;
     retirement->work.data = retirement;
-    retirement->since = server_now(server);
     list_init(&retirement->link);
     server->retiring++;
     retirement_start(retirement);
@@ -311,16 +310,8 @@ static int station_grow(struct station *station, struct account *account, uint32
 /* Memory is about to come back. */
 static bool regions_are_leaving(struct server *server)
 {
-    uint64_t now = server_now(server);
-
-    if (server->retiring > 0)
-        return true;
-    list_for_each(item, &server->lingering)
-    {
-        if (now - list_entry(item, struct retirement, link)->since < LINGER_GRACE_NS)
-            return true;
-    }
-    return false;
+    return server->retiring > 0 ||
+           (server->lingering_bytes > 0 && server_now(server) < server->lingering_until);
 }
 
 /* Nobody waits for it any more. */

@@ -135,6 +135,7 @@ struct server {
     struct list kept_sources;
     struct list lingering; /* regions destroyed here and still mapped elsewhere */
     uint64_t lingering_bytes;
+    uint64_t lingering_until; /* reservations wait for them */
     uint32_t next_region;
     struct listener *listener;
     uint64_t next_peer;

@@ -66,6 +66,31 @@ def test_pools_shrink():
                  "the pools are empty again")
 
 
+def switches(daemon):
+    """How often its threads have gone to sleep: an upper bound of its wake-ups."""
+    total = 0
+    for task in os.listdir(f"/proc/{daemon.process.pid}/task"):
+        with open(f"/proc/{daemon.process.pid}/task/{task}/status") as file:
+            total += sum(int(line.split()[1]) for line in file if "voluntary_ctxt" in line)
+    return total
+
+
+def test_an_idle_daemon_sleeps():
+    """No work, no wake-up: before the first job, after the last, and with a pool that is kept."""
+    for settings in (["pool.idle=100ms"], ["pool.idle=100ms", "pool.min=64MiB"]):
+        with Daemon(*settings) as daemon:
+            time.sleep(0.5)
+            for when in ("before", "after"):
+                before = switches(daemon)
+                time.sleep(2)
+                expect(switches(daemon) - before <= 1, f"{settings}, {when}: "
+                       f"{switches(daemon) - before} wake-ups in 2 s")
+                daemon.bench(*SPEC, "--device", "host", "--batches", "10")
+                wait_for(lambda d=daemon: sum(p["bytes"] + p["lingering_bytes"] for p in
+                                              d.ask("pools")["pools"]) == 0, "empty pools")
+                time.sleep(0.5)
+
+
 def test_a_closed_job_keeps_its_leases_readable():
     with Daemon("pool.idle=100ms") as daemon:
         events = daemon.batches(*SPEC, "--batches", "3", "--hold", "3", "--close-first")
@@ -255,7 +280,7 @@ def test_run_with_a_low_limit_on_locking():
     expect_equal(got.stderr.count("LimitMEMLOCK"), 1, f"one warning: {got.stderr}")
 
 
-run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink,
+run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_daemon_sleeps,
      test_a_closed_job_keeps_its_leases_readable, test_all_leased_is_an_error_and_no_hang,
      test_the_daemon_is_killed_while_clients_wait,
      test_the_daemon_is_stopped_while_a_client_waits, test_an_orderly_end_tells_the_clients,

@@ -2,12 +2,15 @@
 else, and clients of several users and pid namespaces. Each reads what it may read itself, by its
 own name, and nothing else."""
 
+import array
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import images
 import rawpeer
@@ -135,6 +138,24 @@ def test_the_devices_process_has_no_capabilities():
         client.communicate(timeout=PATIENCE)
 
 
+def test_memory_that_is_about_to_come_back_is_waited_for():
+    """A tenant that still has the region of the job that it just closed; there is no other room."""
+    with Daemon("daemon.socket_mode=0666", "pool.max=64MiB", "pool.idle=100ms") as daemon:
+        os.chmod(daemon.folder, 0o755)
+        peer = RawPeer(daemon.socket)
+        peer.send(rawpeer.synthetic_job())
+        held = []
+        while not held:
+            _, control, _, _ = peer.socket.recvmsg(1 << 17, socket.CMSG_SPACE(64 * 4))
+            for _, _, fds in control:
+                held += array.array("i", fds)
+        peer.close()
+        threading.Timer(1, os.close, held).start()
+        got = daemon.bench("--source", "synthetic:64:u8", "--batch", "4", "--batches", "5",
+                           "--device", "host", **who(ANNA))
+        expect_equal(got["batches"], 5, "batches of the next tenant")
+
+
 # -- pid namespaces --------------------------------------------------------------------------------
 
 def test_a_client_in_a_pid_namespace_of_its_own():
@@ -194,5 +215,6 @@ if WHY_NOT:
     sys.exit(77)
 run([test_each_user_reads_its_own_files, test_the_daemons_own_files_are_not_a_clients,
      test_groups_count, test_without_the_capabilities_it_says_so,
-     test_the_devices_process_has_no_capabilities, test_a_client_in_a_pid_namespace_of_its_own,
+     test_the_devices_process_has_no_capabilities,
+     test_memory_that_is_about_to_come_back_is_waited_for, test_a_client_in_a_pid_namespace_of_its_own,
      test_a_client_that_the_daemon_cannot_see_is_refused])
