@@ -3,6 +3,11 @@
  * worker that comes by helps with it. Whoever leaves an exhausted batch last
  * calls its done: until then the batch has a holder, and nobody else may free it.
  *
+ * A sample that is not in the page cache is given to readers, and whoever comes
+ * by when it is fetched decodes it. Meanwhile its batch stays in the queue, and
+ * workers take what can be had, of this batch or the next; they sleep only when
+ * there is nothing.
+ *
  * Waking a thread costs more than filling a small batch, so a new batch wakes
  * one worker at most, and a worker wakes another one only when what is left of
  * the batch is worth it. Right after work one of them spins for a moment before
@@ -19,17 +24,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "decode/fill.h"
 #include "log.h"
 
 #define STUCK_MAX 4           /* threads that are stuck in a read and replaced, at a time */
 #define SPIN_NS 10000         /* about what it costs to be woken */
 #define WORTH_WAKING_NS 50000 /* of work that is left */
 #define COST_STEADY_NS 20000  /* samples of at least this are worth a note of their cost each */
-
-/* The tensors of a slot, in layout_init's order. */
-enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS };
 
 enum worker_state { WORKER_ABSENT, WORKER_RUNNING, WORKER_ENDED };
 
@@ -40,9 +42,7 @@ struct worker {
     atomic_bool replaced; /* ends when it has left its batch */
     struct work *work;    /* the batch that it holds */
     uint64_t told;        /* the read of this start has been told as stuck */
-    _Atomic uint64_t reading_since, reading_sample; /* ns, 0: in no read */
-    struct decoder *decoder;
-    struct sample sample;
+    struct filler filler;
 };
 
 struct workers {
@@ -63,14 +63,6 @@ struct workers {
     _Atomic uint64_t cost_ns; /* of one sample, of late */
     struct worker worker[];   /* n + STUCK_MAX */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void spin_pause(void)
 {
@@ -114,6 +106,8 @@ static void work_share(struct workers *workers, struct work *work, uint64_t cost
     uint32_t next = atomic_load_explicit(&work->next, memory_order_relaxed);
     uint32_t left = next < work->count ? work->count - next : 0;
 
+    if (work->intake)
+        left += intake_ready(work->intake);
     if (atomic_load_explicit(&workers->sleeping, memory_order_relaxed) == 0 || left < 2 ||
         !is_large(left, cost_ns))
         return;
@@ -122,17 +116,30 @@ static void work_share(struct workers *workers, struct work *work, uint64_t cost
     pthread_mutex_unlock(&workers->lock);
 }
 
-/* Nobody takes another sample of it. */
-static void work_exhaust(struct work *work)
+/* Whether a worker finds something to do in it now. */
+static bool work_has_some(const struct work *work)
 {
-    atomic_store(&work->next, work->count);
+    if (!work->intake)
+        return atomic_load(&work->next) < work->count;
+    return intake_ready(work->intake) > 0 || (atomic_load(&work->next) < work->count &&
+                                              intake_pending(work->intake) < INTAKE_PENDING_MAX);
+}
+
+/* Whether nobody will find anything in it again. */
+static bool work_is_over(const struct work *work)
+{
+    return atomic_load(&work->next) >= work->count &&
+           (!work->intake || intake_pending(work->intake) == 0);
 }
 
 static void work_fail(struct workers *workers, struct work *work, uint32_t position,
                       const struct failure *failure)
 {
-    /* All lower positions are taken already, so the lowest bad one is found all the same. */
-    work_exhaust(work);
+    /* All lower positions are taken already or pending, so the lowest bad one is found all the
+     * same. */
+    atomic_store(&work->next, work->count);
+    if (work->intake)
+        intake_limit(work->intake, failure->code == -ECANCELED ? 0 : position);
     pthread_mutex_lock(&workers->lock);
     if (position <= work->failed_at) {
         work->failed_at = position;
@@ -145,96 +152,19 @@ static void work_fail(struct workers *workers, struct work *work, uint32_t posit
  */
 static void work_leave(struct workers *workers, struct work *work)
 {
-    bool exhausted = atomic_load(&work->next) >= work->count;
+    bool over = work_is_over(work);
 
-    if (exhausted && !list_empty(&work->link)) {
+    if (over && !list_empty(&work->link)) {
         list_remove(&work->link);
         atomic_fetch_sub(&workers->queued, 1);
     }
-    if (--work->holders > 0 || !exhausted)
+    if (--work->holders > 0 || !over)
         return;
     pthread_mutex_unlock(&workers->lock);
+    intake_free(work->intake);
+    work->intake = NULL;
     work->done(work);
     pthread_mutex_lock(&workers->lock);
-}
-
-/* What one worker adds to a batch's times. */
-struct times {
-    uint64_t read_ns, decode_ns;
-};
-
-static void reading_begin(struct worker *worker, uint64_t sample, uint64_t now)
-{
-    atomic_store_explicit(&worker->reading_sample, sample, memory_order_relaxed);
-    atomic_store_explicit(&worker->reading_since, now, memory_order_release);
-}
-
-static void reading_end(struct worker *worker)
-{
-    atomic_store_explicit(&worker->reading_since, 0, memory_order_release);
-}
-
-static int fill_raw(struct worker *worker, struct work *work, uint64_t index, uint8_t *out,
-                    int64_t *label, uint64_t *now, struct times *times, struct failure *failure)
-{
-    uint64_t start = *now;
-    int rc;
-
-    reading_begin(worker, index, start);
-    rc = source_fill(work->source, index, (struct sample_key){work->order->seed, work->epoch}, out,
-                     label, failure);
-    reading_end(worker);
-    *now = now_ns();
-    times->read_ns += *now - start;
-    return rc;
-}
-
-static int fill_image(struct worker *worker, struct work *work, uint64_t index, uint8_t *out,
-                      int64_t *label, uint64_t *now, struct times *times, struct failure *failure)
-{
-    uint64_t start = *now;
-    char name[FAILURE_TEXT_MAX];
-    int rc;
-
-    if (!worker->decoder)
-        worker->decoder = decoder_new();
-    if (!worker->decoder)
-        return failure_set(failure, -ENOMEM, "no memory for a decoder");
-    reading_begin(worker, index, start);
-    rc = source_read(work->source, index, &worker->sample, failure);
-    reading_end(worker);
-    *now = now_ns();
-    times->read_ns += *now - start;
-    if (rc < 0)
-        return rc;
-    start = *now;
-    *label = worker->sample.label;
-    rc = decoder_image(worker->decoder, work->pipeline, worker->sample.bytes, worker->sample.size,
-                       work->order->seed, work->epoch, index, out,
-                       source_sample_name(work->source, index, name, sizeof name), failure);
-    *now = now_ns();
-    times->decode_ns += *now - start;
-    return rc;
-}
-
-static int fill_sample(struct worker *worker, struct work *work, uint32_t i, uint64_t *now,
-                       struct times *times, struct failure *failure)
-{
-    const struct tensor *tensors = work->layout->tensors;
-    struct order_item item = order_at(work->order, work->epoch, work->step, i);
-    uint8_t *slot = work->slot;
-    uint8_t *out = slot + tensors[TENSOR_SAMPLE].offset + i * tensors[TENSOR_SAMPLE].sample_bytes;
-    int64_t label = 0;
-    int rc = (work->pipeline->crop == CROP_KIND_NONE ? fill_raw : fill_image)(
-        worker, work, item.sample, out, &label, now, times, failure);
-
-    if (rc < 0)
-        return rc;
-    memcpy(slot + tensors[TENSOR_LABEL].offset + (size_t)i * sizeof label, &label, sizeof label);
-    memcpy(slot + tensors[TENSOR_INDEX].offset + (size_t)i * sizeof item.sample, &item.sample,
-           sizeof item.sample);
-    slot[tensors[TENSOR_STATUS].offset + i] = (uint8_t)item.status;
-    return 0;
 }
 
 /* Takes samples of the batch as long as there are any. */
@@ -242,27 +172,30 @@ static void worker_fill(struct worker *worker, struct work *work)
 {
     struct workers *workers = worker->workers;
     uint64_t cost_ns = atomic_load_explicit(&workers->cost_ns, memory_order_relaxed);
-    uint64_t now = now_ns();
-    struct times times = {0};
+    struct filler *filler = &worker->filler;
     struct failure failure = {0};
 
+    filler_begin(filler);
     for (;;) {
-        uint64_t start = now;
-        uint32_t i;
+        uint64_t start = filler->now;
+        struct taken taken;
+        int rc;
 
         if (atomic_load(&work->cancelled)) {
             failure_set(&failure, -ECANCELED, "cancelled");
-            if (atomic_load(&work->next) < work->count)
+            if (!work_is_over(work))
                 work_fail(workers, work, UINT32_MAX, &failure);
             break;
         }
         work_share(workers, work, cost_ns);
-        i = atomic_fetch_add(&work->next, 1);
-        if (i >= work->count)
+        if (!filler_take(filler, work, &taken, &failure))
             break;
-        if (fill_sample(worker, work, i, &now, &times, &failure) < 0)
-            work_fail(workers, work, i, &failure);
-        cost_ns = now - start;
+        rc = filler_fill(filler, work, &taken, &failure);
+        if (rc < 0)
+            work_fail(workers, work, taken.position, &failure);
+        if (rc == FILL_PASSED_ON)
+            continue;
+        cost_ns = filler->now - start;
         if (cost_ns >= COST_STEADY_NS)
             atomic_store_explicit(&workers->cost_ns, cost_ns, memory_order_relaxed);
         if (atomic_load(&worker->replaced))
@@ -270,8 +203,8 @@ static void worker_fill(struct worker *worker, struct work *work)
     }
     atomic_store_explicit(&workers->cost_ns, cost_ns, memory_order_relaxed);
     pthread_mutex_lock(&workers->lock);
-    work->read_ns += times.read_ns;
-    work->decode_ns += times.decode_ns;
+    work->read_ns += filler->read_ns;
+    work->decode_ns += filler->decode_ns;
     worker->work = NULL;
     workers->active--;
     work_leave(workers, work);
@@ -294,6 +227,19 @@ static void worker_spin(struct workers *workers)
     workers->spinning = false;
 }
 
+/* The first batch in which a worker finds something, if only that it is over; NULL: none. Lock
+ * held. */
+static struct work *workers_find(struct workers *workers)
+{
+    list_for_each(item, &workers->queue)
+    {
+        struct work *work = list_entry(item, struct work, link);
+        if (work_has_some(work) || (work->holders == 0 && work_is_over(work)))
+            return work;
+    }
+    return NULL;
+}
+
 /* The next batch to help with, held; NULL when the workers end. */
 static struct work *worker_next(struct worker *worker)
 {
@@ -303,8 +249,8 @@ static struct work *worker_next(struct worker *worker)
 
     pthread_mutex_lock(&workers->lock);
     while (!work && !atomic_load(&worker->replaced)) {
-        if (!list_empty(&workers->queue)) {
-            work = list_entry(workers->queue.next, struct work, link);
+        work = workers_find(workers);
+        if (work) {
             work->holders++;
             worker->work = work;
             workers->active++;
@@ -355,8 +301,7 @@ static void *worker_run(void *argument)
     worker_bind(workers);
     while ((work = worker_next(worker)))
         worker_fill(worker, work);
-    decoder_free(worker->decoder);
-    sample_deinit(&worker->sample);
+    filler_deinit(&worker->filler);
     pthread_mutex_lock(&workers->lock);
     worker->state = WORKER_ENDED;
     pthread_mutex_unlock(&workers->lock);
@@ -442,11 +387,21 @@ void workers_submit(struct workers *workers, struct work *work)
     work->read_ns = work->decode_ns = 0;
     work->failed_at = UINT32_MAX;
     work->holders = 0;
-    atomic_store(&work->next, 0);
+    work->intake = NULL;
+    if (work->stream)
+        work->intake = stream_want(work->stream, (struct cursor){work->epoch, work->step}, work);
+    atomic_store(&work->next, work->intake ? intake_asked(work->intake) : 0);
     pthread_mutex_lock(&workers->lock);
     list_append(&workers->queue, &work->link);
     atomic_fetch_add(&workers->queued, 1);
     wake_for(workers, work);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+void workers_wake(struct workers *workers)
+{
+    pthread_mutex_lock(&workers->lock);
+    wake_one(workers, UINT32_MAX);
     pthread_mutex_unlock(&workers->lock);
 }
 
@@ -468,8 +423,9 @@ void workers_check(struct workers *workers, uint64_t limit_ns,
     pthread_mutex_lock(&workers->lock);
     for (unsigned i = 0; i < workers->n + STUCK_MAX; i++) {
         struct worker *worker = &workers->worker[i];
-        uint64_t since = atomic_load_explicit(&worker->reading_since, memory_order_acquire);
-        uint64_t sample = atomic_load_explicit(&worker->reading_sample, memory_order_relaxed);
+        uint64_t since = atomic_load_explicit(&worker->filler.reading_since, memory_order_acquire);
+        uint64_t sample =
+            atomic_load_explicit(&worker->filler.reading_sample, memory_order_relaxed);
         struct work *work = worker->work;
 
         if (worker->state == WORKER_ENDED) {

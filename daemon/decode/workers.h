@@ -13,6 +13,7 @@
 #include "decode/decode.h"
 #include "memory/placement.h"
 #include "proto/list.h"
+#include "source/reader.h"
 
 /* One batch to fill; zero-initialised. The submitter owns it and keeps it, and what it points to,
  * until done. */
@@ -25,6 +26,8 @@ struct work {
     uint64_t epoch, step;
     uint32_t count;
     uint8_t *slot; /* layout->slot_bytes of it */
+    /* Readers fetch what is not in the page cache. NULL: the workers wait for it. */
+    struct stream *stream;
     /* Called once, on a worker's thread or in workers_check: post it on, no more. */
     void (*done)(struct work *work);
     void *user;
@@ -40,7 +43,8 @@ struct work {
     struct list link;
     _Atomic uint32_t next; /* first sample that nobody has taken */
     uint32_t failed_at;
-    unsigned holders; /* threads that may touch this */
+    unsigned holders;      /* threads that may touch this */
+    struct intake *intake; /* of the stream, until done */
 };
 
 struct workers;
@@ -55,6 +59,10 @@ void workers_free(struct workers *workers);
 unsigned workers_count(const struct workers *workers);
 /* Queues a batch, behind those that are there. Never blocks for long. */
 void workers_submit(struct workers *workers, struct work *work);
+
+/* A sample of some batch was fetched, or need not be waited for any more: see stream_new. From any
+ * thread. */
+void workers_wake(struct workers *workers);
 
 /* Looks for a thread that has been in one read for longer than limit_ns: calls stuck(work, sample
  * name, user) once for each and starts a thread in its place, at most a few times. The work's done

@@ -19,12 +19,13 @@
 
 #include "proto/cleanup.h"
 
+#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
 #define RENAME_RETRIES 16 /* a rename at the same time lets a lookup through ".." fail */
 
 static int open_beneath(int root, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY),
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+                           .resolve = BENEATH};
     long fd;
     int tries = 0;
 
@@ -34,6 +35,19 @@ static int open_beneath(int root, const char *path, int flags)
         fd = syscall(SYS_openat2, root, *path ? path : ".", &how, sizeof how);
     } while (fd < 0 && (errno == EINTR || (errno == EAGAIN && ++tries < RENAME_RETRIES)));
     return fd < 0 ? -errno : (int)fd;
+}
+
+/* Opens a file if all of its path is cached. 1: it is not, or the kernel (before Linux 5.12) cannot
+ * tell. */
+static int open_cached(int root, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = BENEATH | RESOLVE_CACHED};
+    long fd = syscall(SYS_openat2, root, path, &how, sizeof how);
+
+    if (fd < 0)
+        return errno == EAGAIN || errno == EINTR || errno == EINVAL ? -EAGAIN : -errno;
+    return (int)fd;
 }
 
 /* File systems of a single user refuse even root. */
@@ -129,8 +143,8 @@ static const char *folder_sample_name(const struct source *source, uint64_t inde
     return text;
 }
 
-static int read_open(const struct source *source, int fd, const char *path, struct sample *sample,
-                     struct failure *failure)
+static int read_open(const struct source *source, int fd, const char *path, bool wait,
+                     struct sample *sample, struct failure *failure)
 {
     struct stat st;
 
@@ -150,19 +164,21 @@ static int read_open(const struct source *source, int fd, const char *path, stru
     int r = sample_reserve(sample, size, path, failure);
     if (r < 0)
         return r;
-    r = source_read_exactly(fd, sample->buffer, size, 0);
+    r = (wait ? source_read_exactly : source_read_cached)(fd, sample->buffer, size, 0);
     if (r == -ENODATA)
         return failure_set(failure, -EBADMSG, "folder %s: %s was cut off while it was read",
                            source->name, path);
     if (r < 0)
         return failure_set(failure, r, "folder %s: %s: %s", source->name, path, strerror(-r));
+    if (r > 0)
+        return r;
     sample->bytes = sample->buffer;
     sample->size = size;
     return 0;
 }
 
-static int folder_read(struct source *source, uint64_t index, struct sample *sample,
-                       struct failure *failure)
+static int folder_read_by(struct source *source, uint64_t index, bool wait, struct sample *sample,
+                          struct failure *failure)
 {
     const struct folder *folder = source->index;
     char path[PATH_MAX];
@@ -171,11 +187,26 @@ static int folder_read(struct source *source, uint64_t index, struct sample *sam
     if (r < 0)
         return r;
     folder_sample_name(source, index, path, sizeof path);
-    cleanup_fd int fd = folder_open(source, folder, path, O_RDONLY, failure);
+    cleanup_fd int fd =
+        wait ? open_beneath(folder->root, path, O_RDONLY) : open_cached(folder->root, path);
+    if (fd == -EAGAIN && !wait)
+        return 1;
     if (fd < 0)
-        return fd;
+        return open_refused(source, folder, path, fd, failure);
     sample->label = dir_find(folder, index)->label;
-    return read_open(source, fd, path, sample, failure);
+    return read_open(source, fd, path, wait, sample, failure);
+}
+
+static int folder_read(struct source *source, uint64_t index, struct sample *sample,
+                       struct failure *failure)
+{
+    return folder_read_by(source, index, true, sample, failure);
+}
+
+static int folder_try_read(struct source *source, uint64_t index, struct sample *sample,
+                           struct failure *failure)
+{
+    return folder_read_by(source, index, false, sample, failure);
 }
 
 static bool dirs_unchanged(const struct folder *folder, int root)
@@ -242,6 +273,7 @@ const struct source_ops source_folder_ops = {
     .name = "folder",
     .index = folder_index,
     .read = folder_read,
+    .try_read = folder_try_read,
     .matches = folder_matches,
     .sample_name = folder_sample_name,
     .free = folder_free,

@@ -50,4 +50,7 @@ int sample_reserve(struct sample *sample, size_t size, const char *name, struct 
  */
 int source_read_exactly(int fd, void *bytes, size_t size, uint64_t offset);
 
+/* The same without waiting for storage; 1: see source_try_read. */
+int source_read_cached(int fd, void *bytes, size_t size, uint64_t offset);
+
 #endif

@@ -42,8 +42,10 @@ static const char *tar_sample_name(const struct source *source, uint64_t index, 
     return text;
 }
 
-static int tar_read(struct source *source, uint64_t index, struct sample *sample,
-                    struct failure *failure)
+/* read_bytes: source_read_exactly or source_read_cached. */
+static int tar_read_by(int (*read_bytes)(int fd, void *bytes, size_t size, uint64_t offset),
+                       struct source *source, uint64_t index, struct sample *sample,
+                       struct failure *failure)
 {
     const struct tar *tar = source->index;
     const struct tar_shard *shard = shard_find(tar, index);
@@ -56,7 +58,7 @@ static int tar_read(struct source *source, uint64_t index, struct sample *sample
     int r = sample_reserve(sample, member->size, name, failure);
     if (r < 0)
         return r;
-    r = source_read_exactly(shard->fd, sample->buffer, member->size, member->offset);
+    r = read_bytes(shard->fd, sample->buffer, member->size, member->offset);
     if (r == -ENODATA)
         return failure_set(failure, -EBADMSG,
                            "%s: %s at %" PRIu64 ": the shard ends before its %" PRIu32
@@ -65,10 +67,24 @@ static int tar_read(struct source *source, uint64_t index, struct sample *sample
     if (r < 0)
         return failure_set(failure, r, "%s: %s at %" PRIu64 ": %s", shard->name, name,
                            member->offset, strerror(-r));
+    if (r > 0)
+        return r;
     sample->bytes = sample->buffer;
     sample->size = member->size;
     sample->label = member->label;
     return 0;
+}
+
+static int tar_read(struct source *source, uint64_t index, struct sample *sample,
+                    struct failure *failure)
+{
+    return tar_read_by(source_read_exactly, source, index, sample, failure);
+}
+
+static int tar_try_read(struct source *source, uint64_t index, struct sample *sample,
+                        struct failure *failure)
+{
+    return tar_read_by(source_read_cached, source, index, sample, failure);
 }
 
 static bool time_equal(struct timespec a, struct timespec b)
@@ -196,6 +212,7 @@ const struct source_ops source_tar_ops = {
     .name = "tar",
     .index = tar_index,
     .read = tar_read,
+    .try_read = tar_try_read,
     .matches = tar_matches,
     .sample_name = tar_sample_name,
     .free = tar_free,
