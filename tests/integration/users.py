@@ -16,7 +16,7 @@ import images
 import rawpeer
 from daemon import (CONSUME, PATIENCE, PINSERVED, Daemon, environment, expect, expect_equal, folder,
                     have_driver, run, wait_for)
-from rawpeer import RawPeer
+from rawpeer import RawPeer, message
 
 SERVICE, ANNA, BERTA, TEAM = 64001, 64002, 64003, 64004
 CAPS = "+setuid,+setgid"
@@ -144,12 +144,21 @@ def test_memory_that_is_about_to_come_back_is_waited_for():
         os.chmod(daemon.folder, 0o755)
         peer = RawPeer(daemon.socket)
         peer.send(rawpeer.synthetic_job())
+        job = peer.expect(rawpeer.JOB_OPENED)[1][0]
         held = []
         while not held:
             _, control, _, _ = peer.socket.recvmsg(1 << 17, socket.CMSG_SPACE(64 * 4))
             for _, _, fds in control:
                 held += array.array("i", fds)
-        peer.close()
+        peer.send(message(rawpeer.CLOSE_JOB, (1, job), ident=3))
+        body, leases = 0, []
+        while body != rawpeer.DONE:
+            body, fields = peer.receive()
+            if body == rawpeer.BATCH_READY:
+                leases.append([fields.get(number, [0])[0] for number in (2, 3)])
+        for lease, generation in leases:
+            peer.send(message(rawpeer.RELEASE, (1, job), (2, lease), (3, generation)))
+        wait_for(lambda: not daemon.jobs(), "the job ends")
         threading.Timer(1, os.close, held).start()
         got = daemon.bench("--source", "synthetic:64:u8", "--batch", "4", "--batches", "5",
                            "--device", "host", **who(ANNA))
