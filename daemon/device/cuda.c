@@ -5,6 +5,8 @@
  * stream run a host function that reports the end: so the copy engine never waits
  * for a thread to wake.
  *
+ * Gathers are in cuda_gather.c, the files that they read in cuda_files.c.
+ *
  * Every ring and region counts the work that uses it, and waits for that before
  * it goes. The counters are all that the driver's threads share with ours.
  */
@@ -12,6 +14,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +23,13 @@
 #include "cuda_internal.h"
 #include "log.h"
 #include "proto/cleanup.h"
+#include "range.h"
+
+#define GATHER_CHECK_MS 200
 
 /* What a host function knows; it frees it. */
 struct copy_note {
+    uint64_t range;
     struct cuda *cuda;
     struct cuda_region *region;
     struct cuda_ring *ring;
@@ -54,13 +61,27 @@ int cuda_check(struct cuda *cuda, struct failure *failure)
     return cuda_failure(failure, result, "the context is lost");
 }
 
+/* Gathers that wait for their windows end by the command loop's own doing. */
+static int gathers_wait(struct cuda *cuda, const atomic_uint *busy, struct failure *failure)
+{
+    struct pollfd poll_fd = {.fd = cuda_get_fd(cuda), .events = POLLIN};
+
+    while (atomic_load(busy) && !list_empty(&cuda->gathers)) {
+        if (poll(&poll_fd, 1, GATHER_CHECK_MS) == 0 && cuda_check(cuda, failure) < 0)
+            return -EIO;
+        cuda_dispatch(cuda);
+    }
+    return 0;
+}
+
 /* Waits until nothing uses what *busy counts. */
 int cuda_wait_idle(struct cuda *cuda, atomic_uint *busy, struct failure *failure)
 {
     CUresult result;
+    int r = gathers_wait(cuda, busy, failure);
 
-    if (!atomic_load(busy))
-        return 0;
+    if (r < 0 || !atomic_load(busy))
+        return r;
     result = driver.cuStreamSynchronize(cuda->zeroing);
     if (result == CUDA_SUCCESS)
         result = driver.cuStreamSynchronize(cuda->reports);
@@ -122,11 +143,12 @@ static int context_create(struct cuda *cuda, struct failure *failure)
     if (result != CUDA_SUCCESS)
         return cuda_failure(failure, result, "no context can be made");
     cuda->read_only_registers = cuda_can_register_read_only(cuda->device);
+    cuda->files.registrar.context = cuda->context;
     return streams_create(cuda, failure);
 }
 
-int cuda_new(const char *uuid, const struct cuda_events *events, struct cuda **cuda_p,
-             struct failure *failure)
+int cuda_new(const char *uuid, uint64_t gather_max, const struct cuda_events *events,
+             struct cuda **cuda_p, struct failure *failure)
 {
     struct cuda *cuda = calloc(1, sizeof *cuda);
     int r;
@@ -137,7 +159,10 @@ int cuda_new(const char *uuid, const struct cuda_events *events, struct cuda **c
     cuda->events = events;
     list_init(&cuda->regions);
     list_init(&cuda->rings);
-    r = device_open(cuda, failure);
+    list_init(&cuda->gathers);
+    r = cuda_files_init(&cuda->files, gather_max, failure);
+    if (r == 0)
+        r = device_open(cuda, failure);
     if (r == 0)
         r = context_create(cuda, failure);
     if (r < 0) {
@@ -148,9 +173,11 @@ int cuda_new(const char *uuid, const struct cuda_events *events, struct cuda **c
     return 0;
 }
 
-void cuda_free(struct cuda *cuda)
+bool cuda_free(struct cuda *cuda)
 {
     cuda_wait_idle(cuda, &cuda->busy, NULL);
+    if (!cuda_files_deinit(&cuda->files))
+        return false;
     list_for_each_safe(item, &cuda->rings)
         cuda_free_ring(cuda, list_entry(item, struct cuda_ring, link)->id, NULL);
     list_for_each_safe(item, &cuda->regions)
@@ -167,6 +194,7 @@ void cuda_free(struct cuda *cuda)
     if (cuda->context)
         driver.cuDevicePrimaryCtxRelease(cuda->device);
     free(cuda);
+    return true;
 }
 
 /* -- regions ---------------------------------------------------------------------------------- */
@@ -248,11 +276,24 @@ static void CUDA_CB copy_on_done(void *user)
 {
     struct copy_note *note = user;
 
-    note->cuda->events->copied(note->cookie);
+    range_end(note->range);
+    note->cuda->events->copied(note->cookie, NULL);
     atomic_fetch_sub(&note->region->busy, 1);
     atomic_fetch_sub(&note->ring->busy, 1);
     atomic_fetch_sub(&note->cuda->busy, 1);
     free(note);
+}
+
+/* On a stream of its own: the copies need not wait for a thread to wake. */
+CUresult cuda_report(struct cuda *cuda, CUhostFn function, void *user)
+{
+    CUresult result = driver.cuEventRecord(cuda->copied, cuda->copies);
+
+    if (result == CUDA_SUCCESS)
+        result = driver.cuStreamWaitEvent(cuda->reports, cuda->copied, 0);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuLaunchHostFunc(cuda->reports, function, user);
+    return result;
 }
 
 static CUresult copy_queue(struct cuda *cuda, const struct copy_note *what, size_t offset,
@@ -264,6 +305,7 @@ static CUresult copy_queue(struct cuda *cuda, const struct copy_note *what, size
     if (!note)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *note = *what;
+    note->range = range_begin(RANGE_COPY, bytes);
     atomic_fetch_add(&what->region->busy, 1);
     atomic_fetch_add(&what->ring->busy, 1);
     atomic_fetch_add(&cuda->busy, 1);
@@ -274,15 +316,12 @@ static CUresult copy_queue(struct cuda *cuda, const struct copy_note *what, size
                                           (const char *)what->region->address + offset, bytes,
                                           cuda->copies);
     if (result == CUDA_SUCCESS)
-        result = driver.cuEventRecord(cuda->copied, cuda->copies);
-    if (result == CUDA_SUCCESS)
-        result = driver.cuStreamWaitEvent(cuda->reports, cuda->copied, 0);
-    if (result == CUDA_SUCCESS)
-        result = driver.cuLaunchHostFunc(cuda->reports, copy_on_done, note);
+        result = cuda_report(cuda, copy_on_done, note);
     if (result != CUDA_SUCCESS) {
         atomic_fetch_sub(&what->region->busy, 1);
         atomic_fetch_sub(&what->ring->busy, 1);
         atomic_fetch_sub(&cuda->busy, 1);
+        range_end(note->range);
         free(note);
     }
     return result;

@@ -1,5 +1,6 @@
 /*
- * One GPU as pinserved-device serves it: its context, regions, rings and copies.
+ * One GPU as pinserved-device serves it: its context, regions, rings, files and
+ * copies.
  * The calls are made by one thread. An error leaves the rest as it was, unless
  * cuda_check says that the context is lost: then there is nothing to do but end.
  */
@@ -18,7 +19,10 @@ struct cuda;
 struct cuda_events {
     /* The ring is zeroed. fd (only lent) or -1 and a handle. */
     void (*ring_made)(uint64_t ring, int fd, const uint8_t *ipc_handle);
-    void (*copied)(uint64_t cookie);
+    void (*copied)(uint64_t cookie, const struct failure *failure);
+    /* As device.h has them; from inside the calls here. */
+    void (*file_ready)(uint32_t file, const struct failure *failure);
+    void (*registered)(uint64_t bytes);
 };
 
 /* What only the driver knows of a GPU. */
@@ -32,9 +36,15 @@ struct cuda_device {
 /* Lists the GPUs that the driver shows: fills at most max, *n_p is how many there are. */
 int cuda_list(struct cuda_device *devices, size_t max, size_t *n_p, struct failure *failure);
 
-int cuda_new(const char *uuid, const struct cuda_events *events, struct cuda **cuda_p,
-             struct failure *failure);
-void cuda_free(struct cuda *cuda);
+/* gather_max: bytes of files that are registered at a time. */
+int cuda_new(const char *uuid, uint64_t gather_max, const struct cuda_events *events,
+             struct cuda **cuda_p, struct failure *failure);
+/* False: a thread hangs in a file, and all is left as it is; only the process's end helps. */
+bool cuda_free(struct cuda *cuda);
+
+/* An fd that is readable when cuda_dispatch is due. */
+int cuda_get_fd(struct cuda *cuda);
+void cuda_dispatch(struct cuda *cuda);
 
 /* Copies or rings are under way: cuda_check is due now and then, for a broken context calls nothing
  * back. */
@@ -54,5 +64,20 @@ int cuda_make_ring(struct cuda *cuda, uint64_t ring, enum ring_export export_as,
 
 int cuda_copy(struct cuda *cuda, uint32_t region, size_t offset, uint64_t ring, size_t ring_offset,
               size_t bytes, uint64_t cookie, struct failure *failure);
+
+/* Files: file_ready follows a success. Removing one does not wait for its gathers. */
+int cuda_add_file(struct cuda *cuda, uint32_t file, int fd_consume, uint64_t size,
+                  struct failure *failure);
+int cuda_remove_file(struct cuda *cuda, uint32_t file, struct failure *failure);
+
+/* n records of bytes each. */
+struct cuda_pieces {
+    const struct device_piece *list;
+    uint32_t n;
+    uint64_t bytes;
+};
+
+int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ring,
+                uint64_t ring_offset, uint64_t cookie, struct failure *failure);
 
 #endif

@@ -12,6 +12,8 @@
 
 #define LIBRARY "libcuda.so.1"
 #define OLDEST_VERSION 12000
+#define BATCH_VERSION 12080
+#define BATCH_V2_VERSION 13000
 
 struct call {
     const char *name;
@@ -23,6 +25,16 @@ struct call {
 static const struct call calls[] = {CUDA_DRIVER_CALLS(CALL_ENTRY)};
 
 struct cuda_driver driver;
+
+/* The two forms that the call for many copies has had, by hand: headers know one of them each. */
+typedef CUresult CUDAAPI copy_batch_v1(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes,
+                                       size_t n, CUmemcpyAttributes *attributes, size_t *indices,
+                                       size_t n_attributes, size_t *failed, CUstream stream);
+typedef CUresult CUDAAPI copy_batch_v2(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes,
+                                       size_t n, CUmemcpyAttributes *attributes, size_t *indices,
+                                       size_t n_attributes, CUstream stream);
+static copy_batch_v1 *batch_v1;
+static copy_batch_v2 *batch_v2;
 
 static int errno_of(CUresult result)
 {
@@ -63,6 +75,44 @@ int cuda_failure(struct failure *failure, CUresult result, const char *format, .
                        text ? text : "unknown error", name ? name : "no name", (int)result);
 }
 
+bool cuda_can_copy_batch(void)
+{
+    return batch_v1 || batch_v2;
+}
+
+CUresult cuda_copy_batch(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes, size_t n,
+                         CUmemcpyAttributes *attributes, CUstream stream)
+{
+    size_t first = 0, failed = 0;
+
+    if (batch_v2)
+        return batch_v2(targets, origins, sizes, n, attributes, &first, 1, stream);
+    return batch_v1(targets, origins, sizes, n, attributes, &first, 1, &failed, stream);
+}
+
+/* What a newer driver has in addition. */
+static void load_batch(__typeof__(&cuGetProcAddress) get)
+{
+    static const int versions[] = {BATCH_V2_VERSION, BATCH_VERSION};
+    int version = 0;
+
+    driver.cuDriverGetVersion(&version);
+    for (int i = 0; i < 2; i++) {
+        void *function = NULL;
+
+        if (version < versions[i] || get("cuMemcpyBatchAsync", &function, versions[i],
+                                         CU_GET_PROC_ADDRESS_DEFAULT, NULL) != CUDA_SUCCESS)
+            continue;
+        if (!function)
+            continue;
+        if (i == 0)
+            memcpy(&batch_v2, &function, sizeof function);
+        else
+            memcpy(&batch_v1, &function, sizeof function);
+        return;
+    }
+}
+
 int cuda_driver_load(struct failure *failure)
 {
     __typeof__(&cuGetProcAddress) get;
@@ -85,6 +135,7 @@ int cuda_driver_load(struct failure *failure)
             return failure_set(failure, -ELIBBAD, "%s lacks %s", LIBRARY, calls[i].name);
         memcpy((char *)&driver + calls[i].offset, &function, sizeof function);
     }
+    load_batch(get);
     result = driver.cuInit(0);
     if (result != CUDA_SUCCESS)
         return cuda_failure(failure, result, "%s cannot be initialised", LIBRARY);

@@ -6,6 +6,7 @@
 #define PINSERVE_DEVICE_CUDA_DRIVER_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 #include "proto/failure.h"
 
@@ -32,6 +33,11 @@ struct cuda_driver {
 };
 
 extern struct cuda_driver driver;
+
+/* Whether the driver copies many pieces by one call (CUDA 12.8), and that call. */
+bool cuda_can_copy_batch(void);
+CUresult cuda_copy_batch(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes, size_t n,
+                         CUmemcpyAttributes *attributes, CUstream stream);
 
 /* Loads and initialises it, once; it stays until the process ends. */
 int cuda_driver_load(struct failure *failure);

@@ -8,6 +8,7 @@
 
 #include "cuda_attributes.h"
 #include "cuda_driver.h"
+#include "cuda_files.h"
 #include "device/cuda.h"
 #include "proto/list.h"
 
@@ -21,7 +22,9 @@ struct cuda {
     void *zeros; /* a registered page of them; made with the first ring */
     bool read_only_registers;
     struct list regions, rings;
-    atomic_uint busy; /* copies and new rings under way */
+    struct cuda_files files;
+    struct list gathers; /* that wait for windows, in order */
+    atomic_uint busy;    /* copies, gathers and new rings under way */
 };
 
 struct cuda_region {
@@ -51,5 +54,14 @@ struct cuda_ring *cuda_ring_find(struct cuda *cuda, uint64_t id);
 int cuda_wait_idle(struct cuda *cuda, atomic_uint *busy, struct failure *failure);
 
 void cuda_free_zeros(struct cuda *cuda);
+
+/* Has function(user) called behind the copies that were queued until now. */
+CUresult cuda_report(struct cuda *cuda, CUhostFn function, void *user);
+
+/* Goes on with the gathers that wait. */
+void cuda_gathers_advance(struct cuda *cuda);
+/* Those that wait for this window fail. */
+void cuda_gathers_fail(struct cuda *cuda, const struct cuda_window *window,
+                       const struct failure *failure);
 
 #endif

@@ -19,7 +19,15 @@
 #define DEVICE_UUID_MAX 48
 #define DEVICE_IPC_HANDLE_BYTES 64
 
+#define GATHER_PIECES_MAX 65536 /* of one gather */
+
 enum ring_export { RING_EXPORT_FD, RING_EXPORT_IPC };
+
+/* Where one record lies that a gather takes. */
+struct device_piece {
+    uint32_t file, reserved;
+    uint64_t offset;
+};
 
 /* What sysfs and /proc (or, for host, nothing) say of a device, before any process of it runs. */
 struct device_info {
@@ -36,8 +44,13 @@ struct device_events {
     void (*ring_made)(void *user, uint64_t ring, int fd, const uint8_t *ipc_handle);
     /* unsupported: this export cannot work here, another may. */
     void (*ring_failed)(void *user, uint64_t ring, bool unsupported, const struct failure *failure);
-    /* A copy has ended; failure NULL: the bytes are in the ring, for every process. */
+    /* A copy or a gather has ended; failure NULL: the bytes are in the ring, for every process. Of
+     * a gather -ENODATA: a record was cut off meanwhile. */
     void (*copied)(void *user, uint64_t cookie, const struct failure *failure);
+    /* A file that was added is registered as a whole; or, with failure, cannot be. */
+    void (*file_ready)(void *user, uint32_t file, const struct failure *failure);
+    /* How many bytes of files are registered now. */
+    void (*registered)(void *user, uint64_t bytes);
     /* The process has ended (reaped): rings, regions and copies of it are gone, and no event about
      * them comes any more. failure.code 0: it was closed. The device may be opened again. */
     void (*lost)(void *user, const struct failure *failure);
@@ -82,6 +95,17 @@ struct device_ops {
     int (*copy)(struct device *device, uint32_t region, size_t offset, uint64_t ring,
                 size_t ring_offset, size_t bytes, uint64_t cookie);
 
+    /* Files that gathers take records from, by the caller's number. fd: readable, taken over. They
+     * are registered in the background, in windows, as far as the process's bound on registered
+     * bytes goes: file_ready follows. The processor never reads them there. -EOPNOTSUPP: this
+     * device gathers nothing. */
+    int (*add_file)(struct device *device, uint32_t file, int fd_consume, uint64_t size);
+    int (*remove_file)(struct device *device, uint32_t file);
+    /* n pieces of piece_bytes each, one behind the other to ring_offset of ring; windows that are
+     * not registered (any more) are awaited. Copies and gathers overtake each other. */
+    int (*gather)(struct device *device, const struct device_piece *pieces, uint32_t n,
+                  uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie);
+
     /* Asks it to end, behind the commands given before; lost follows. No rings may be in use. */
     void (*close)(struct device *device);
     /* Kills it when it is up, waits for its end, and frees the object: no event follows. */
@@ -96,6 +120,7 @@ int device_host_new(const char *pci, const struct device_events *events, void *u
 struct device_process_spec {
     const char *program; /* pinserved-device */
     bool keep_stderr;    /* its log goes where the daemon's goes */
+    uint64_t gather_max; /* bytes of files registered at a time; 0: nothing is gathered */
 };
 
 /* A GPU, served by a process of its own. */

@@ -116,6 +116,28 @@ static int host_copy(struct device *device, uint32_t region, size_t offset, uint
     return -EOPNOTSUPP;
 }
 
+static int host_add_file(struct device *device, uint32_t file, int fd_consume, uint64_t size)
+{
+    cleanup_fd int fd = fd_consume;
+
+    (void)device, (void)file, (void)size;
+    return -EOPNOTSUPP;
+}
+
+static int host_remove_file(struct device *device, uint32_t file)
+{
+    (void)device, (void)file;
+    return -EOPNOTSUPP;
+}
+
+static int host_gather(struct device *device, const struct device_piece *pieces, uint32_t n,
+                       uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie)
+{
+    (void)device, (void)pieces, (void)n, (void)piece_bytes, (void)ring, (void)ring_offset;
+    (void)cookie;
+    return -EOPNOTSUPP;
+}
+
 static void host_close(struct device *device)
 {
     struct host *host = host_of(device);
@@ -147,6 +169,9 @@ static const struct device_ops host_ops = {
     .make_ring = host_make_ring,
     .free_ring = host_free_ring,
     .copy = host_copy,
+    .add_file = host_add_file,
+    .remove_file = host_remove_file,
+    .gather = host_gather,
     .close = host_close,
     .free = host_free,
 };

@@ -1,7 +1,7 @@
 /*
  * pinserved-device: one GPU of the daemon's, in a process of its own.
  *
- *   pinserved-device UUID            serves that device to the daemon on fd 3
+ *   pinserved-device UUID [GATHER-MAX]  serves that device to the daemon on fd 3
  *   pinserved-device --list [--json] prints what the driver says of the devices
  *   pinserved-device --version
  *
@@ -23,6 +23,7 @@
 
 #include "device/cuda.h"
 #include "device/message.h"
+#include "device/range.h"
 #include "log.h"
 #include "proto/cleanup.h"
 #include "proto/units.h"
@@ -60,31 +61,90 @@ static void on_ring_made(uint64_t ring, int fd, const uint8_t *ipc_handle)
     reply_send(&reply, fd);
 }
 
-static void on_copied(uint64_t cookie)
+/* The answer that something is done, or with failure that it is not. */
+static void reply_done(enum reply_kind kind, uint64_t id, const struct failure *failure)
 {
-    struct device_reply reply = {.kind = REPLY_COPIED, .id = cookie};
+    struct device_reply reply = {.kind = kind, .id = id};
 
-    reply_send(&reply, -1);
+    if (failure)
+        reply_failure(kind, id, failure);
+    else
+        reply_send(&reply, -1);
 }
 
-static const struct cuda_events events = {.ring_made = on_ring_made, .copied = on_copied};
+static void on_copied(uint64_t cookie, const struct failure *failure)
+{
+    uint64_t range = range_begin(RANGE_HAND_OFF, 0);
+
+    reply_done(REPLY_COPIED, cookie, failure);
+    range_end(range);
+}
+
+static void on_file_ready(uint32_t file, const struct failure *failure)
+{
+    reply_done(REPLY_FILE_READY, file, failure);
+}
+
+static void on_registered(uint64_t bytes)
+{
+    reply_done(REPLY_REGISTERED, bytes, NULL);
+}
+
+static const struct cuda_events events = {
+    .ring_made = on_ring_made,
+    .copied = on_copied,
+    .file_ready = on_file_ready,
+    .registered = on_registered,
+};
 
 /* -- commands --------------------------------------------------------------------------------- */
 
 /* Waits for a command. 0: one may be there; negative: the context is lost. */
 static int command_wait(struct cuda *cuda, struct failure *failure)
 {
-    struct pollfd poll_fd = {.fd = DEVICE_SOCKET_FD, .events = POLLIN};
+    struct pollfd fds[2] = {{.fd = DEVICE_SOCKET_FD, .events = POLLIN},
+                            {.fd = cuda_get_fd(cuda), .events = POLLIN}};
 
-    if (poll(&poll_fd, 1, cuda_is_busy(cuda) ? CHECK_MS : -1) == 0)
+    if (poll(fds, 2, cuda_is_busy(cuda) ? CHECK_MS : -1) == 0)
         return cuda_check(cuda, failure);
     return 0;
 }
 
-/* Carries out one command; the fd is taken over. */
-static int command_run(struct cuda *cuda, const struct device_command *command, int fd_consume,
+/* The pieces of one gather, as its packets come. */
+static struct device_piece *gathered;
+static uint32_t n_gathered;
+
+/* Takes the pieces of a packet; carries the gather out with the last of them. */
+static int gather_take(struct cuda *cuda, const struct device_packet *packet, size_t n,
                        struct failure *failure)
 {
+    const struct device_command *command = &packet->command;
+    struct cuda_pieces pieces = {.n = command->pieces, .bytes = command->bytes};
+
+    if (command->first == 0)
+        n_gathered = 0;
+    if (command->pieces > GATHER_PIECES_MAX || command->first != n_gathered ||
+        n > command->pieces - n_gathered)
+        return failure_set(failure, -EBADMSG, "a gather of %u pieces: %zu came at %u",
+                           command->pieces, n, command->first);
+    if (!gathered)
+        gathered = malloc(GATHER_PIECES_MAX * sizeof *gathered);
+    if (!gathered)
+        return failure_set(failure, -ENOMEM, "a gather: out of memory");
+    memcpy(gathered + n_gathered, packet->pieces, n * sizeof *gathered);
+    n_gathered += (uint32_t)n;
+    if (n_gathered < command->pieces)
+        return 0;
+    pieces.list = gathered;
+    return cuda_gather(cuda, &pieces, command->ring, command->ring_offset, command->cookie,
+                       failure);
+}
+
+/* Carries out one command, with n pieces behind it; the fd is taken over. */
+static int command_run(struct cuda *cuda, const struct device_packet *packet, size_t n,
+                       int fd_consume, struct failure *failure)
+{
+    const struct device_command *command = &packet->command;
     cleanup_fd int fd = fd_consume;
 
     switch (command->kind) {
@@ -100,6 +160,12 @@ static int command_run(struct cuda *cuda, const struct device_command *command, 
     case COMMAND_COPY:
         return cuda_copy(cuda, command->region, command->offset, command->ring,
                          command->ring_offset, command->bytes, command->cookie, failure);
+    case COMMAND_ADD_FILE:
+        return cuda_add_file(cuda, command->file, steal_fd(&fd), command->bytes, failure);
+    case COMMAND_REMOVE_FILE:
+        return cuda_remove_file(cuda, command->file, failure);
+    case COMMAND_GATHER:
+        return gather_take(cuda, packet, n, failure);
     default:
         return failure_set(failure, -EBADMSG, "a command of unknown kind %u", command->kind);
     }
@@ -108,8 +174,10 @@ static int command_run(struct cuda *cuda, const struct device_command *command, 
 /* Tells of a command that failed, with the context as it was. */
 static void command_failed(const struct device_command *command, const struct failure *failure)
 {
-    if (command->kind == COMMAND_COPY)
+    if (command->kind == COMMAND_COPY || command->kind == COMMAND_GATHER)
         reply_failure(REPLY_COPIED, command->cookie, failure);
+    else if (command->kind == COMMAND_ADD_FILE)
+        reply_failure(REPLY_FILE_READY, command->file, failure);
     else if (command->kind == COMMAND_MAKE_RING)
         reply_failure(REPLY_RING_FAILED, command->ring, failure);
     else
@@ -119,12 +187,15 @@ static void command_failed(const struct device_command *command, const struct fa
 /* Serves until the daemon closes: 0; or the context is lost. */
 static int serve_commands(struct cuda *cuda, struct failure *failure)
 {
-    for (;;) {
-        struct device_command command;
-        int fd, r;
-        ssize_t n = message_receive(DEVICE_SOCKET_FD, &command, sizeof command, &fd);
+    static struct device_packet packet;
+    const struct device_command *command = &packet.command;
 
-        if (n == 0 || (n == (ssize_t)sizeof command && command.kind == COMMAND_CLOSE))
+    for (;;) {
+        int fd, r;
+        cuda_dispatch(cuda);
+        ssize_t n = message_receive(DEVICE_SOCKET_FD, &packet, sizeof packet, &fd);
+
+        if (n == 0 || (n >= (ssize_t)sizeof *command && command->kind == COMMAND_CLOSE))
             return 0;
         if (n == -EAGAIN || n == -EINTR) {
             r = command_wait(cuda, failure);
@@ -132,10 +203,11 @@ static int serve_commands(struct cuda *cuda, struct failure *failure)
                 return r;
             continue;
         }
-        if (n != (ssize_t)sizeof command)
+        if (n < (ssize_t)sizeof *command)
             return failure_set(failure, n < 0 ? (int)n : -EBADMSG, "its command socket: %s",
                                n < 0 ? strerror((int)-n) : "a packet of a wrong size");
-        if (command_run(cuda, &command, fd, failure) == 0)
+        if (command_run(cuda, &packet, ((size_t)n - sizeof *command) / sizeof packet.pieces[0], fd,
+                        failure) == 0)
             continue;
         struct failure lost;
         r = cuda_check(cuda, &lost);
@@ -143,11 +215,11 @@ static int serve_commands(struct cuda *cuda, struct failure *failure)
             *failure = lost;
             return r;
         }
-        command_failed(&command, failure);
+        command_failed(command, failure);
     }
 }
 
-static int serve(const char *uuid)
+static int serve(const char *uuid, uint64_t gather_max)
 {
     struct device_reply opened = {.kind = REPLY_OPENED};
     struct failure failure = {0};
@@ -162,7 +234,7 @@ static int serve(const char *uuid)
                 DEVICE_SOCKET_FD);
         return 2;
     }
-    r = cuda_new(uuid, &events, &cuda, &failure);
+    r = cuda_new(uuid, gather_max, &events, &cuda, &failure);
     if (r == 0) {
         reply_send(&opened, -1);
         r = serve_commands(cuda, &failure);
@@ -172,7 +244,9 @@ static int serve(const char *uuid)
         /* Nothing of a lost context can be taken down in order: the kernel does it. */
         _exit(EXIT_FAILURE);
     }
-    cuda_free(cuda);
+    if (!cuda_free(cuda))
+        _exit(EXIT_SUCCESS);
+    free(gathered);
     return EXIT_SUCCESS;
 }
 
@@ -259,7 +333,7 @@ static int capabilities_drop(void)
 
 static int usage(FILE *stream, int status)
 {
-    fprintf(stream, "usage: pinserved-device UUID | --list [--json] | --version\n");
+    fprintf(stream, "usage: pinserved-device UUID [GATHER-MAX] | --list [--json] | --version\n");
     return status;
 }
 
@@ -282,7 +356,7 @@ int main(int argc, char **argv)
         return list(false);
     if (!strcmp(first, "--list") && argc == 3 && !strcmp(argv[2], "--json"))
         return list(true);
-    if (argc == 2 && first[0] != '-' && strlen(first) < DEVICE_UUID_MAX && first[0])
-        return serve(first);
+    if ((argc == 2 || argc == 3) && first[0] != '-' && strlen(first) < DEVICE_UUID_MAX && first[0])
+        return serve(first, argc == 3 ? strtoull(argv[2], NULL, 10) : 0);
     return usage(stderr, 2);
 }

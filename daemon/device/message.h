@@ -23,21 +23,40 @@ enum command_kind {
     COMMAND_MAKE_RING, /* ring, bytes, export_as */
     COMMAND_FREE_RING,
     COMMAND_COPY,
+    COMMAND_ADD_FILE, /* file, bytes; beside it its fd */
+    COMMAND_REMOVE_FILE,
+    COMMAND_GATHER, /* ring, ring_offset, bytes (of a piece), cookie; and behind it pieces */
     COMMAND_CLOSE,
 };
 
 struct device_command {
-    uint32_t kind, region;
+    uint32_t kind;
+    union {
+        uint32_t region, file;
+    };
     uint64_t ring, offset, ring_offset, bytes, cookie;
-    uint32_t export_as, reserved;
+    uint32_t export_as;
+    uint32_t pieces,
+        first; /* of a gather: how many in all, and the number of this packet's first */
+    uint32_t reserved;
+};
+
+/* A gather of more pieces is several packets, one right behind the other. */
+#define PACKET_PIECES_MAX 1024
+
+struct device_packet {
+    struct device_command command;
+    struct device_piece pieces[PACKET_PIECES_MAX];
 };
 
 enum reply_kind {
     REPLY_OPENED,
     REPLY_RING_MADE, /* id, ipc_handle; or beside it an fd */
     REPLY_RING_FAILED,
-    REPLY_COPIED, /* id: the cookie; code 0: it is there */
-    REPLY_FAILED, /* the process is about to end, and this is why */
+    REPLY_COPIED,     /* id: the cookie; code 0: it is there */
+    REPLY_FILE_READY, /* id: the file; code 0: all of it is registered */
+    REPLY_REGISTERED, /* id: how many bytes of files are */
+    REPLY_FAILED,     /* the process is about to end, and this is why */
 };
 
 struct device_reply {

@@ -3,9 +3,8 @@
  * its processes: each open starts one, and lost tells of its end, after every
  * reply that it still sent.
  *
- * Commands go out at once, or wait in a queue while the socket is full; how many
- * is bounded by what the caller lets be under way. The process is told by its
- * pidfd, never by its number.
+ * Its commands are in process_commands.c. The process is told by its pidfd, never
+ * by its number.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,43 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/device.h"
-#include "device/message.h"
+#include "device/process.h"
 #include "proto/cleanup.h"
-#include "proto/list.h"
 
 #define DISPATCH_MAX 256 /* events of one dispatch */
-
-struct process {
-    struct device device;
-    char *program;
-    bool keep_stderr;
-
-    bool up, closing;
-    bool ended; /* the socket has said all; only the process's end is still due */
-    pid_t pid;
-    int socket, pidfd;
-    struct list pending;
-    struct failure last_words; /* of a process that ends; code 0: none */
-};
-
-struct pending_command {
-    struct list link;
-    struct device_command command;
-    int fd;
-};
-
-static struct process *process_of(struct device *device)
-{
-    return (struct process *)device;
-}
-
-static void pending_free(struct pending_command *pending)
-{
-    list_remove(&pending->link);
-    close_fd(&pending->fd);
-    free(pending);
-}
 
 /* -- starting it ------------------------------------------------------------------------------ */
 
@@ -98,13 +64,16 @@ static int spawn_set_signals(posix_spawnattr_t *attributes)
 
 static int process_spawn(const struct process *process, int socket, pid_t *pid_p)
 {
-    char *const argv[] = {process->program, (char *)(uintptr_t)process->device.info.uuid, NULL};
+    char gather_max[24];
+    char *const argv[] = {process->program, (char *)(uintptr_t)process->device.info.uuid,
+                          gather_max, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     int r = posix_spawn_file_actions_init(&actions);
 
     if (r)
         return -r;
+    snprintf(gather_max, sizeof gather_max, "%" PRIu64, process->gather_max);
     r = posix_spawnattr_init(&attributes);
     if (r)
         goto err_actions;
@@ -164,8 +133,7 @@ static void process_hang_up(struct process *process)
     process->ended = true;
     if (silent >= 0)
         dup3(silent, process->socket, O_CLOEXEC);
-    list_for_each_safe(item, &process->pending)
-        pending_free(list_entry(item, struct pending_command, link));
+    commands_drop(process);
 }
 
 static void describe_end(const struct process *process, const siginfo_t *end,
@@ -208,106 +176,6 @@ static void process_reap(struct process *process)
     close(pidfd);
 }
 
-/* -- commands --------------------------------------------------------------------------------- */
-
-/* -ETOOMANYREFS: the system has too many fds on their way for us; these go out as they arrive. */
-static bool is_full(int r)
-{
-    return r == -EAGAIN || r == -ENOBUFS || r == -ETOOMANYREFS || r == -EINTR || r == -ENOMEM;
-}
-
-static int command_give(struct device *device, const struct device_command *command, int fd_consume)
-{
-    struct process *process = process_of(device);
-    cleanup_fd int fd = fd_consume;
-    struct pending_command *pending;
-    int r = -EAGAIN;
-
-    if (!process->up || process->closing)
-        return -ENOTCONN;
-    if (process->ended)
-        return 0;
-    if (list_empty(&process->pending))
-        r = message_send(process->socket, command, sizeof *command, fd);
-    if (!is_full(r))
-        return r;
-    pending = calloc(1, sizeof *pending);
-    if (!pending)
-        return -ENOMEM;
-    pending->command = *command;
-    pending->fd = steal_fd(&fd);
-    list_append(&process->pending, &pending->link);
-    return 0;
-}
-
-static void commands_flush(struct process *process)
-{
-    while (!process->ended && !list_empty(&process->pending)) {
-        struct pending_command *first =
-            list_entry(process->pending.next, struct pending_command, link);
-
-        if (is_full(
-                message_send(process->socket, &first->command, sizeof first->command, first->fd)))
-            return;
-        pending_free(first);
-    }
-}
-
-static int process_add_region(struct device *device, uint32_t region, int fd_consume, size_t bytes)
-{
-    struct device_command command = {.kind = COMMAND_ADD_REGION, .region = region, .bytes = bytes};
-
-    return command_give(device, &command, fd_consume);
-}
-
-static int process_remove_region(struct device *device, uint32_t region)
-{
-    struct device_command command = {.kind = COMMAND_REMOVE_REGION, .region = region};
-
-    return command_give(device, &command, -1);
-}
-
-static int process_make_ring(struct device *device, uint64_t ring, enum ring_export export_as,
-                             size_t bytes)
-{
-    struct device_command command = {
-        .kind = COMMAND_MAKE_RING, .ring = ring, .bytes = bytes, .export_as = export_as};
-
-    return command_give(device, &command, -1);
-}
-
-static int process_free_ring(struct device *device, uint64_t ring)
-{
-    struct device_command command = {.kind = COMMAND_FREE_RING, .ring = ring};
-
-    return command_give(device, &command, -1);
-}
-
-static int process_copy(struct device *device, uint32_t region, size_t offset, uint64_t ring,
-                        size_t ring_offset, size_t bytes, uint64_t cookie)
-{
-    struct device_command command = {.kind = COMMAND_COPY,
-                                     .region = region,
-                                     .offset = offset,
-                                     .ring = ring,
-                                     .ring_offset = ring_offset,
-                                     .bytes = bytes,
-                                     .cookie = cookie};
-
-    return command_give(device, &command, -1);
-}
-
-static void process_close(struct device *device)
-{
-    struct process *process = process_of(device);
-    struct device_command command = {.kind = COMMAND_CLOSE};
-
-    /* Without memory for the command, its end is asked for by the only other means. */
-    if (process->up && !process->closing && command_give(device, &command, -1) < 0)
-        pidfd_send_signal(process->pidfd, SIGKILL, NULL, 0);
-    process->closing = process->up;
-}
-
 /* -- replies ---------------------------------------------------------------------------------- */
 
 static void ring_made(const struct process *process, const struct device_reply *reply, int fd)
@@ -347,6 +215,12 @@ static void reply_handle(struct process *process, const struct device_reply *rep
         break;
     case REPLY_COPIED:
         events->copied(user, reply->id, reply->code < 0 ? &failure : NULL);
+        break;
+    case REPLY_FILE_READY:
+        events->file_ready(user, (uint32_t)reply->id, reply->code < 0 ? &failure : NULL);
+        break;
+    case REPLY_REGISTERED:
+        events->registered(user, reply->id);
         break;
     case REPLY_FAILED:
         failure_set(&process->last_words, reply->code, "%s", reply->text);
@@ -403,8 +277,7 @@ static void process_free(struct device *device)
 {
     struct process *process = process_of(device);
 
-    list_for_each_safe(item, &process->pending)
-        pending_free(list_entry(item, struct pending_command, link));
+    commands_drop(process);
     if (process->up) {
         siginfo_t end;
 
@@ -431,6 +304,9 @@ static const struct device_ops process_ops = {
     .make_ring = process_make_ring,
     .free_ring = process_free_ring,
     .copy = process_copy,
+    .add_file = process_add_file,
+    .remove_file = process_remove_file,
+    .gather = process_gather,
     .close = process_close,
     .free = process_free,
 };
@@ -448,6 +324,7 @@ int device_process_new(const struct device_process_spec *spec, const struct devi
         return -ENOMEM;
     }
     process->keep_stderr = spec->keep_stderr;
+    process->gather_max = spec->gather_max;
     process->socket = process->pidfd = -1;
     list_init(&process->pending);
     process->device =

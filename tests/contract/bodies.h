@@ -1,5 +1,5 @@
 /*
- * Bodies of the contract that move bytes, for the list in device.c; and what both
+ * Bodies of the contract that move bytes, for the list in device.c; and what all
  * files of bodies use.
  */
 #ifndef PINSERVE_TESTS_BODIES_H
@@ -27,5 +27,12 @@ void test_bad_copies_fail_alone(void **state);
 void test_parts_in_use_go_after_their_copies(void **state);
 void test_fd_import_is_read_only(void **state);
 void test_killed_process_is_lost_once_and_comes_back(void **state);
+
+void test_device_without_ring_gathers_nothing(void **state);
+void test_pieces_cross_the_borders_of_windows(void **state);
+void test_a_gather_has_thousands_of_pieces(void **state);
+void test_gathers_keep_their_ring_and_files(void **state);
+void test_bad_gathers_fail_alone(void **state);
+void test_files_come_and_go_without_leaks(void **state);
 
 #endif

@@ -221,6 +221,12 @@ int main(int argc, char **argv)
         contract(test_ring_too_large_is_refused_in_words),
         contract(test_killed_process_is_lost_once_and_comes_back),
         contract(test_rings_and_copies_leak_no_fd),
+        contract(test_device_without_ring_gathers_nothing),
+        contract(test_pieces_cross_the_borders_of_windows),
+        contract(test_a_gather_has_thousands_of_pieces),
+        contract(test_gathers_keep_their_ring_and_files),
+        contract(test_bad_gathers_fail_alone),
+        contract(test_files_come_and_go_without_leaks),
         contract(test_unknown_device_is_lost_in_words),
         contract(test_missing_program_is_named),
     };
@@ -230,6 +236,7 @@ int main(int argc, char **argv)
     if (argc < 2)
         return 2;
     target.kind = argv[1];
+    target.gather_max = (uint64_t)512 << 20;
     snprintf(target.info.uuid, sizeof target.info.uuid, "host");
     if (argc < 4)
         return cmocka_run_group_tests(tests, NULL, NULL);

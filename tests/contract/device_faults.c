@@ -16,13 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contract/fixture.h"
+#include "contract/faults.h"
 #include "unit/temp_dir.h"
 
 static const char *const knobs[] = {
     "PINSERVE_DRIVER_COPY_DELAY_US", "PINSERVE_DRIVER_FAIL_COPY", "PINSERVE_DRIVER_BREAK_COPY",
     "PINSERVE_DRIVER_NO_FD",         "PINSERVE_DRIVER_NO_IPC",    "PINSERVE_DRIVER_NO_READ_ONLY",
-    "PINSERVE_DRIVER_NO_REGISTER",   "PINSERVE_DRIVER_DEVICES",
+    "PINSERVE_DRIVER_NO_REGISTER",   "PINSERVE_DRIVER_DEVICES",   "PINSERVE_DRIVER_VERSION",
 };
 
 static int setup(void **state)
@@ -228,12 +228,20 @@ int main(int argc, char **argv)
         fault(test_unregistered_regions_are_copied_too),
         fault(test_commands_wait_while_the_socket_is_full),
         fault(test_devices_are_told_by_uuid),
+        fault(test_windows_are_given_up_for_others),
+        fault(test_files_over_the_bound_are_refused),
+        fault(test_cut_file_fails_its_gather_alone),
+        fault(test_file_shorter_than_told_is_not_ready),
+        fault(test_older_drivers_gather_too),
+        fault(test_files_need_read_only_registration),
+        fault(test_slow_gathers_are_not_reported_early),
     };
     struct failure failure;
 
     if (argc != 3)
         return 2;
     target.kind = "stand-in";
+    target.gather_max = (uint64_t)512 << 20;
     target.program = argv[1];
     target.importer = argv[2];
     if (device_list(target.program, &target.info, 1, &failure) != 1) {

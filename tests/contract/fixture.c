@@ -90,17 +90,42 @@ static void on_lost(void *user, const struct failure *failure)
     fixture->lost++;
 }
 
+static void on_file_ready(void *user, uint32_t file, const struct failure *failure)
+{
+    struct fixture *fixture = event(user);
+
+    (void)file;
+    if (failure) {
+        fixture->files_failed++;
+        fixture->file_failure = *failure;
+    } else {
+        fixture->files_ready++;
+    }
+}
+
+static void on_registered(void *user, uint64_t bytes)
+{
+    struct fixture *fixture = event(user);
+
+    fixture->registered = bytes;
+    if (fixture->registered_most < bytes)
+        fixture->registered_most = bytes;
+}
+
 static const struct device_events events = {
     .opened = on_opened,
     .ring_made = on_ring_made,
     .ring_failed = on_ring_failed,
     .copied = on_copied,
+    .file_ready = on_file_ready,
+    .registered = on_registered,
     .lost = on_lost,
 };
 
 void fixture_init(struct fixture *fixture)
 {
-    struct device_process_spec spec = {.program = target.program, .keep_stderr = true};
+    struct device_process_spec spec = {
+        .program = target.program, .keep_stderr = true, .gather_max = target.gather_max};
     int r;
 
     *fixture = (struct fixture){.ring_fd = -1};
@@ -222,6 +247,26 @@ void fixture_add_region(struct fixture *fixture, uint32_t region, size_t bytes, 
     int fd = region_fd(bytes, seed);
 
     assert_int_equal(fixture->device->ops->add_region(fixture->device, region, fd, bytes), 0);
+}
+
+int records_fd(uint64_t size)
+{
+    const char *base = getenv("TMPDIR");
+    int fd = open(base && *base ? base : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    return fd;
+}
+
+void records_fill(int fd, uint64_t offset, size_t bytes, unsigned seed)
+{
+    uint8_t *data = malloc(bytes);
+
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = region_byte(offset + i, seed);
+    assert_int_equal(pwrite(fd, data, bytes, (off_t)offset), bytes);
+    free(data);
 }
 
 bool fixture_make_ring(struct fixture *fixture, uint64_t ring, enum ring_export export_as,

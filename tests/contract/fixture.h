@@ -21,6 +21,7 @@ struct target {
     const char *kind; /* "host", "stand-in", "cuda" */
     const char *program, *importer;
     struct device_info info;
+    uint64_t gather_max;
 };
 
 extern struct target target;
@@ -30,7 +31,10 @@ struct fixture {
     bool dispatching, up;
 
     unsigned opened, lost, rings_made, rings_failed, copied, copies_failed;
-    struct failure lost_failure, ring_failure, copy_failure;
+    unsigned files_ready, files_failed;
+    uint64_t registered; /* bytes of files, as told last */
+    uint64_t registered_most;
+    struct failure lost_failure, ring_failure, copy_failure, file_failure;
     uint64_t ring, failed_ring, failed_cookie;
     bool ring_unsupported;
     int ring_fd; /* of the last ring made */
@@ -58,6 +62,10 @@ uint8_t region_byte(size_t position, unsigned seed);
 
 /* Adds a region, which is asserted to be taken. */
 void fixture_add_region(struct fixture *fixture, uint32_t region, size_t bytes, unsigned seed);
+
+/* A file of size bytes, all holes: its description; and bytes of it as region_byte has them. */
+int records_fd(uint64_t size);
+void records_fill(int fd, uint64_t offset, size_t bytes, unsigned seed);
 
 /* Makes a ring and waits for it. False: this export is not supported. */
 bool fixture_make_ring(struct fixture *fixture, uint64_t ring, enum ring_export export_as,

@@ -3,9 +3,11 @@
  * which context is current on a thread. A device has its primary context only.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -33,6 +35,8 @@ static void uuid_of(int number, CUuuid *uuid)
     static const char prefix[] = "pinserve-driver";
 
     memcpy(uuid->bytes, prefix, sizeof prefix - 1);
+    if (driver_settings.slice)
+        memcpy(uuid->bytes, "slice", 5);
     uuid->bytes[15] = (char)number;
 }
 
@@ -94,6 +98,12 @@ static unsigned long setting(const char *name, unsigned long fallback)
     return value && *value ? strtoul(value, NULL, 10) : fallback;
 }
 
+/* Asked for before cuInit, too. */
+static int driver_version(void)
+{
+    return (int)setting("PINSERVE_DRIVER_VERSION", CUDA_VERSION);
+}
+
 CUresult cuInit(unsigned int flags)
 {
     unsigned long devices = setting("PINSERVE_DRIVER_DEVICES", 1);
@@ -113,6 +123,9 @@ CUresult cuInit(unsigned int flags)
     driver_settings.no_ipc = setting("PINSERVE_DRIVER_NO_IPC", 0) != 0;
     driver_settings.no_read_only = setting("PINSERVE_DRIVER_NO_READ_ONLY", 0) != 0;
     driver_settings.no_register = setting("PINSERVE_DRIVER_NO_REGISTER", 0) != 0;
+    driver_settings.no_import = setting("PINSERVE_DRIVER_NO_IMPORT", 0) != 0;
+    driver_settings.coherent = setting("PINSERVE_DRIVER_COHERENT", 0) != 0;
+    driver_settings.slice = setting("PINSERVE_DRIVER_SLICE", 0) != 0;
     read_visible(devices < DRIVER_DEVICES_MAX ? (int)devices : DRIVER_DEVICES_MAX);
     for (int i = 0; i < DRIVER_DEVICES_MAX; i++)
         contexts[i].device = i;
@@ -168,7 +181,7 @@ static CUresult enter_device(CUdevice device)
 
 CUresult cuDriverGetVersion(int *version)
 {
-    *version = CUDA_VERSION;
+    *version = driver_version();
     return CUDA_SUCCESS;
 }
 
@@ -251,13 +264,33 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         *value = !driver_settings.no_register;
         break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
         *value = 1;
+        break;
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+        *value = driver_settings.coherent;
         break;
     default:
         *value = 0;
         break;
     }
     return CUDA_SUCCESS;
+}
+
+/* One process at a time, until it ends. With the lock held. */
+static bool is_exclusive_elsewhere(void)
+{
+    const char *path = getenv("PINSERVE_DRIVER_EXCLUSIVE");
+    static int fd = -1;
+
+    if (!path || !*path || fd >= 0)
+        return false;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return false;
+    close(fd);
+    fd = -1;
+    return true;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -267,8 +300,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver_lock);
-    contexts[device].retained++;
+    if (is_exclusive_elsewhere())
+        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    else
+        contexts[device].retained++;
     pthread_mutex_unlock(&driver_lock);
+    if (result != CUDA_SUCCESS)
+        return result;
     *context = &contexts[device];
     return CUDA_SUCCESS;
 }
@@ -378,6 +416,8 @@ static const struct error_name error_names[] = {
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE",
+     "CUDA-capable device(s) is/are busy or unavailable"},
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
@@ -423,16 +463,19 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuui
                           CUdriverProcAddressQueryResult *status)
 {
     static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
+    size_t first = 0;
     Dl_info self;
     void *library;
     char name[128];
 
-    (void)version, (void)flags;
+    (void)flags;
     *function = NULL;
+    if (!strcmp(symbol, "cuMemcpyBatchAsync"))
+        first = version < 12080 || driver_version() < version ? 4 : version < 13000 ? 3 : 0;
     if (!dladdr((void *)(uintptr_t)&uuid_of, &self) ||
         !(library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD)))
         return CUDA_ERROR_UNKNOWN;
-    for (size_t i = 0; !*function && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+    for (size_t i = first; !*function && i < sizeof suffixes / sizeof suffixes[0]; i++) {
         snprintf(name, sizeof name, "%s%s", symbol, suffixes[i]);
         *function = dlsym(library, name);
     }

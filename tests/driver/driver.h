@@ -20,6 +20,15 @@
  *   PINSERVE_DRIVER_NO_IPC         nor as an IPC handle
  *   PINSERVE_DRIVER_NO_READ_ONLY   host memory cannot be registered read-only
  *   PINSERVE_DRIVER_NO_REGISTER    nor registered at all
+ *   PINSERVE_DRIVER_VERSION        of the driver (that of the header): before 12080 many pieces
+ *                                  are not copied by one call, before 13000 by another one
+ *   PINSERVE_DRIVER_NO_IMPORT      rings of other processes cannot be opened, as from a foreign
+ *                                  pid namespace or with another driver: a knob for clients
+ *   PINSERVE_DRIVER_EXCLUSIVE      the name of a file: the first process that makes a context locks
+ *                                  it, and no other gets a context
+ *   PINSERVE_DRIVER_COHERENT       the devices share the host's memory
+ *   PINSERVE_DRIVER_SLICE          devices are parts of those that others see (MIG): their UUIDs are
+ *                                  other ones, at the same PCI addresses
  *   CUDA_VISIBLE_DEVICES           as for the real one
  */
 #ifndef PINSERVE_TESTS_DRIVER_H
@@ -33,13 +42,14 @@
 
 #define DRIVER_DEVICES_MAX 16
 #define DRIVER_GRANULARITY (2ul << 20)
+#define DRIVER_PAGE 4096
 
 struct driver_settings {
     int devices; /* that are visible */
     int device_numbers[DRIVER_DEVICES_MAX];
     size_t memory;
     unsigned copy_delay_us, fail_copy, break_copy;
-    bool no_fd, no_ipc, no_read_only, no_register;
+    bool no_fd, no_ipc, no_read_only, no_register, no_import, coherent, slice;
 };
 
 extern struct driver_settings driver_settings;

@@ -3,9 +3,12 @@
  * Events hold two counters, of records asked for and records reached; a wait is
  * for the record that was the last one when the wait was asked for.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "proto/list.h"
@@ -23,6 +26,7 @@ struct operation {
     void *target;
     const void *origin;
     size_t bytes;
+    bool is_prompt; /* takes no extra time: the one before it in the batch did */
     CUhostFn function;
     void *user;
     CUevent event;
@@ -46,15 +50,38 @@ static void event_unref(CUevent event)
         free(event);
 }
 
+/* As a copy engine does, from pages that are pinned: those of a file that was cut off since have
+ * some content still, here zeros, and raise no signal. */
+static void copy_bytes(char *target, const char *origin, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t page = DRIVER_PAGE - (uintptr_t)origin % DRIVER_PAGE;
+        struct iovec to = {target, bytes}, from = {(void *)(uintptr_t)origin, bytes};
+        ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+
+        if (n < 0 && errno != EFAULT) {
+            memcpy(target, origin, bytes);
+            return;
+        }
+        if (n <= 0) {
+            n = (ssize_t)(page < bytes ? page : bytes);
+            memset(target, 0, (size_t)n);
+        }
+        target += n;
+        origin += n;
+        bytes -= (size_t)n;
+    }
+}
+
 static void copy_run(const struct operation *operation)
 {
-    if (driver_settings.copy_delay_us) {
+    if (driver_settings.copy_delay_us && !operation->is_prompt) {
         struct timespec delay = {driver_settings.copy_delay_us / 1000000,
                                  (long)(driver_settings.copy_delay_us % 1000000) * 1000};
 
         nanosleep(&delay, NULL);
     }
-    memcpy(operation->target, operation->origin, operation->bytes);
+    copy_bytes(operation->target, operation->origin, operation->bytes);
 }
 
 /* Carries out one operation, with the lock held before and after. */
@@ -464,6 +491,49 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr target, const void *origin, size_t bytes,
     if (!driver_is_device_memory(target, bytes, true))
         return CUDA_ERROR_INVALID_VALUE;
     return copy_queue(stream, (void *)(uintptr_t)target, origin, bytes, origin);
+}
+
+/* In stream order, as one copy of the count. */
+CUresult cuMemcpyBatchAsync(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes, size_t n,
+                            CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+                            CUstream stream)
+{
+    CUresult result = driver_enter(true);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!n || n_attributes != 1 || indices[0] || !stream ||
+        attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < n; i++)
+        if (!sizes[i] || !driver_is_device_memory(targets[i], sizes[i], true) ||
+            driver_host_memory((const void *)origins[i], sizes[i]) != HOST_MEMORY_LOCKED)
+            return CUDA_ERROR_INVALID_VALUE;
+    result = copy_count();
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        struct operation operation = {.kind = OPERATION_COPY,
+                                      .target = (void *)targets[i],
+                                      .origin = (const void *)origins[i],
+                                      .bytes = sizes[i],
+                                      .is_prompt = i > 0};
+
+        result = stream_queue_locked(stream, &operation);
+    }
+    return result;
+}
+
+/* The call's first form, of CUDA 12.8. */
+#undef cuMemcpyBatchAsync
+CUresult cuMemcpyBatchAsync(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes, size_t n,
+                            CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+                            size_t *failed, CUstream stream);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *targets, CUdeviceptr *origins, size_t *sizes, size_t n,
+                            CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+                            size_t *failed, CUstream stream)
+{
+    *failed = SIZE_MAX;
+    return cuMemcpyBatchAsync_v2(targets, origins, sizes, n, attributes, indices, n_attributes,
+                                 stream);
 }
 
 CUresult cuMemcpyDtoHAsync(void *target, CUdeviceptr origin, size_t bytes, CUstream stream)
