@@ -52,6 +52,9 @@ void device_ring_close(struct device *device, struct device_ring *ring);
 bool device_register(struct device *device, const void *address, size_t bytes);
 void device_unregister(struct device *device, const void *address);
 
+/* Whether a release can follow stream now: 0; -EBUSY: it is being captured; -EIO. */
+int device_stream_check(struct device *device, void *stream, struct failure *failure);
+
 /* Takes the place where stream is now; give it back with device_event_free. -EBUSY: stream is being
  * captured; -EIO. */
 int device_event_record(struct device *device, void *stream, struct device_event **event_p,
@@ -63,6 +66,14 @@ void device_event_free(struct device *device, struct device_event *event);
  * and so no function of this header. */
 int device_call_behind(struct device *device, struct device_event *const *events, size_t n,
                        void (*function)(void *), void *argument, struct failure *failure);
+
+struct transform_work;
+
+/* Queues the work on stream; in is memory of the GPU. The plan and flip, where that is host memory,
+ * are read before the call returns. -EOPNOTSUPP: no kernel for this GPU; -EINVAL: out is not memory
+ * of it; -EIO. */
+int device_transform(struct device *device, const struct transform_work *work, void *stream,
+                     struct failure *failure);
 
 /* Waits until the GPU has nothing left to do for this process, or can do nothing any more. */
 void device_drain(struct device *device);

@@ -3,7 +3,7 @@
  * context, which is the one that the CUDA runtime uses, and makes it current
  * for the time of a call only: the caller's context stays as it was.
  */
-#include "device.h"
+#include "device_cuda.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,25 +12,14 @@
 #include <string.h>
 #include <strings.h>
 
-#include "driver.h"
 #include "proto/cleanup.h"
-
-#define UUID_TEXT_BYTES 41 /* "GPU-", 32 digits, 4 dashes and the NUL */
 
 struct device_event {
     struct device_event *next; /* of the free ones */
     CUevent event;
 };
 
-struct device {
-    const struct driver *driver;
-    CUdevice number;
-    CUcontext context;
-    CUstream stream; /* waits for the trainer's streams, so that these wait for nothing */
-    bool can_fd;
-    char uuid[UUID_TEXT_BYTES];
-    struct device_event *free_events;
-};
+static const char follow_failed[] = "cannot follow the stream";
 
 static void uuid_format(const CUuuid *uuid, char text[UUID_TEXT_BYTES])
 {
@@ -151,24 +140,21 @@ int device_resolve(const char *wanted, char name[DEVICE_NAME_MAX], struct failur
     return resolve_prefix(wanted, &visible, name, failure);
 }
 
-/* Makes the context current; every true needs a device_leave. */
-static int device_enter(struct device *device, const char *what, struct failure *failure)
+int device_enter(struct device *device, const char *what, struct failure *failure)
 {
     CUresult result = device->driver->cuCtxPushCurrent(device->context);
 
     return result == CUDA_SUCCESS ? 0 : driver_failed(device->driver, result, what, failure);
 }
 
-static void device_leave(struct device *device)
+void device_leave(struct device *device)
 {
     CUcontext context;
 
     device->driver->cuCtxPopCurrent(&context);
 }
 
-/* Mapping is allowed while some other thread captures a stream: it is no part of any graph. Called
- * in pairs. */
-static void device_relax_capture(struct device *device, CUstreamCaptureMode *mode)
+void device_relax_capture(struct device *device, CUstreamCaptureMode *mode)
 {
     if (device->driver->exchange_capture_mode)
         device->driver->exchange_capture_mode(mode);
@@ -250,6 +236,7 @@ void device_close(struct device *device)
             driver->cuEventDestroy(event->event);
             free(event);
         }
+        device_forget_kernels(device);
         if (device->stream)
             driver->cuStreamDestroy(device->stream);
         device_leave(device);
@@ -431,28 +418,48 @@ void device_event_free(struct device *device, struct device_event *event)
     device->free_events = event;
 }
 
-int device_event_record(struct device *device, void *stream, struct device_event **event_p,
-                        struct failure *failure)
+/* 0, -EBUSY, -EIO. With the context current. */
+static int stream_check(const struct device *device, void *stream, struct failure *failure)
 {
-    static const char what[] = "cannot follow the stream";
-    const struct driver *driver = device->driver;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    struct device_event *event;
+    CUresult result = device->driver->cuStreamIsCapturing(stream, &capturing);
 
-    int r = device_enter(device, what, failure);
-    if (r < 0)
-        return r;
-    CUresult result = driver->cuStreamIsCapturing(stream, &capturing);
     /* Implicit: the default stream, while a stream that synchronises with it is captured. */
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-        (result == CUDA_SUCCESS && capturing != CU_STREAM_CAPTURE_STATUS_NONE)) {
-        device_leave(device);
+        (result == CUDA_SUCCESS && capturing != CU_STREAM_CAPTURE_STATUS_NONE))
         return failure_set(failure, -EBUSY,
                            "the stream is being captured: a batch cannot be released, nor named as "
                            "used, inside a graph");
+    return result == CUDA_SUCCESS ? 0
+                                  : driver_failed(device->driver, result, follow_failed, failure);
+}
+
+int device_stream_check(struct device *device, void *stream, struct failure *failure)
+{
+    int r = device_enter(device, follow_failed, failure);
+
+    if (r < 0)
+        return r;
+    r = stream_check(device, stream, failure);
+    device_leave(device);
+    return r;
+}
+
+int device_event_record(struct device *device, void *stream, struct device_event **event_p,
+                        struct failure *failure)
+{
+    const struct driver *driver = device->driver;
+    struct device_event *event;
+
+    int r = device_enter(device, follow_failed, failure);
+    if (r < 0)
+        return r;
+    r = stream_check(device, stream, failure);
+    if (r < 0) {
+        device_leave(device);
+        return r;
     }
-    if (result == CUDA_SUCCESS)
-        result = event_take(device, &event);
+    CUresult result = event_take(device, &event);
     if (result == CUDA_SUCCESS) {
         result = driver->cuEventRecord(event->event, stream);
         if (result != CUDA_SUCCESS)
@@ -460,7 +467,7 @@ int device_event_record(struct device *device, void *stream, struct device_event
     }
     device_leave(device);
     if (result != CUDA_SUCCESS)
-        return driver_failed(driver, result, what, failure);
+        return driver_failed(driver, result, follow_failed, failure);
     *event_p = event;
     return 0;
 }

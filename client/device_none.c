@@ -66,6 +66,12 @@ void device_unregister(struct device *device, const void *address)
     (void)device, (void)address;
 }
 
+int device_stream_check(struct device *device, void *stream, struct failure *failure)
+{
+    (void)device, (void)stream;
+    return failure_set(failure, -EIO, "this libpinclient was built without CUDA");
+}
+
 int device_event_record(struct device *device, void *stream, struct device_event **event_p,
                         struct failure *failure)
 {
@@ -83,6 +89,13 @@ int device_call_behind(struct device *device, struct device_event *const *events
 {
     (void)device, (void)events, (void)n, (void)function, (void)argument;
     return failure_set(failure, -EIO, "this libpinclient was built without CUDA");
+}
+
+int device_transform(struct device *device, const struct transform_work *work, void *stream,
+                     struct failure *failure)
+{
+    (void)device, (void)work, (void)stream;
+    return failure_set(failure, -EOPNOTSUPP, "this libpinclient was built without CUDA");
 }
 
 void device_drain(struct device *device)

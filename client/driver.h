@@ -41,7 +41,12 @@
     CALL(cuIpcOpenMemHandle)                                                                       \
     CALL(cuIpcCloseMemHandle)                                                                      \
     CALL(cuMemHostRegister)                                                                        \
-    CALL(cuMemHostUnregister)
+    CALL(cuMemHostUnregister)                                                                      \
+    CALL(cuPointerGetAttributes)                                                                   \
+    CALL(cuModuleLoadData)                                                                         \
+    CALL(cuModuleUnload)                                                                           \
+    CALL(cuModuleGetFunction)                                                                      \
+    CALL(cuLaunchKernel)
 
 #define DRIVER_NAME(name) DRIVER_NAME_EXPANDED(name)
 #define DRIVER_NAME_EXPANDED(name) #name

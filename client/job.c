@@ -35,6 +35,7 @@ static void job_free(struct pinclient_job *job)
     job_forget_ready(job);
     pthread_mutex_destroy(&job->lock);
     pthread_mutex_destroy(&job->calls);
+    free(job->plan);
     free(job);
 }
 

@@ -99,6 +99,7 @@ struct pinclient_job {
     struct job_cursor next;
     uint32_t n_leased; /* batches in state BATCH_LEASED */
     uint32_t n_late;   /* of these, those that are late */
+    struct transform_plan *plan; /* of the last pinclient_transform; NULL */
     pthread_mutex_t calls;
 
     struct region *regions;
