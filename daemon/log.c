@@ -1,7 +1,8 @@
 /*
  * The log. A line is formatted on the stack and written by one write(2), so
  * that lines of several threads never mix. Texts hold names that clients
- * chose: control characters are replaced, one text stays one line.
+ * chose: control characters, and what is no UTF-8, are replaced. One text stays
+ * one line, and a terminal shows it as it is.
  */
 #include "log.h"
 
@@ -95,6 +96,33 @@ static size_t prefix_write(char *line, size_t size, enum log_level level)
                             program_invocation_short_name, level_name(level));
 }
 
+/* Bytes of the UTF-8 character at text; 0: none starts there, or one that steers a terminal. */
+static size_t character_length(const unsigned char *text, size_t left)
+{
+    unsigned char first = text[0];
+    size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+
+    if (length > left || first == 0x7f || first < ' ' || (first >= 0x80 && first < 0xc2) ||
+        first > 0xf4)
+        return 0;
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* U+0080 to U+009F are control characters, too: U+009B begins an escape sequence. */
+    return first == 0xc2 && text[1] < 0xa0 ? 0 : length;
+}
+
+static void text_clean(char *text, size_t size)
+{
+    for (size_t i = 0; i < size;) {
+        size_t length = character_length((const unsigned char *)text + i, size - i);
+        if (length == 0)
+            text[i++] = '?';
+        i += length;
+    }
+}
+
 void log_write(struct log_site *site, enum log_level level, const char *format, ...)
 {
     int saved = errno;
@@ -122,11 +150,7 @@ void log_write(struct log_site *site, enum log_level level, const char *format, 
     size_t size = start;
     if (n > 0)
         size += (size_t)n < room - start ? (size_t)n : room - start - 1;
-    for (size_t i = start; i < size; i++) {
-        unsigned char c = (unsigned char)line[i];
-        if (c < ' ' || c == 0x7f)
-            line[i] = '?';
-    }
+    text_clean(line + start, size - start);
     size_t tail_size = strlen(tail);
     memcpy(line + size, tail, tail_size);
     size += tail_size;

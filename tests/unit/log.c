@@ -235,6 +235,17 @@ static void threads_together_stay_within_the_bound(void **state)
     assert_in_range(lines_logged(), 10, 20);
 }
 
+/* A client's name for its dataset must not steer the terminal that shows the log. */
+static void names_steer_no_terminal(void **state)
+{
+    (void)state;
+    log_info("<%s>", "a\x1b[2J\x7f \xc2\x9b"
+                     "31m \x9b"
+                     "1A \xe0\xa4 \xff c\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88");
+    assert_non_null(
+        strstr(logged(), "<a?[2J? ??31m ?1A ?? ? c\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88>\n"));
+}
+
 #define log_test(f) cmocka_unit_test_setup_teardown(f, capture, restore)
 
 int main(void)
@@ -246,6 +257,7 @@ int main(void)
         log_test(bounds_the_lines_of_one_place),
         log_test(no_bound_is_none),
         log_test(keeps_one_text_on_one_line),
+        log_test(names_steer_no_terminal),
         log_test(cuts_a_long_line),
         log_test(keeps_errno),
         log_test(threads_do_not_mix_lines),
