@@ -213,6 +213,7 @@ static int run_service(const struct arguments *arguments, const struct config *c
     struct failure failure = {0};
     char path[4096] = "";
 
+    service_raise_files();
     int r = service_init(&app.service, &failure);
     if (r == 0 && app.service.listen_fd < 0)
         r = socket_path(arguments, config, path, sizeof path, &failure);

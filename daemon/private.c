@@ -18,6 +18,7 @@
 #include "log.h"
 #include "proto/cleanup.h"
 #include "server.h"
+#include "service.h"
 
 struct private
 {
@@ -84,6 +85,7 @@ static void private_on_ready(void *user)
     int r = posix_spawnp(&private->child, private->command[0], NULL, &attributes, private->command,
                          environ);
     posix_spawnattr_destroy(&attributes);
+    service_raise_files(); /* the command has its own */
     if (r != 0) {
         fprintf(stderr, "pinserved run: %s: %s\n", private->command[0], strerror(r));
         private_end(private, r == ENOENT ? 127 : 126);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <systemd/sd-daemon.h>
 
@@ -115,4 +116,15 @@ void service_ping(void)
 void service_stopping(void)
 {
     notify("STOPPING=1\nSTATUS=stopping");
+}
+
+void service_raise_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        log_warning("RLIMIT_NOFILE stays at what it is: %s", strerror(errno));
 }

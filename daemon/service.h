@@ -33,4 +33,8 @@ void service_ready(const char *status);
 void service_ping(void);
 void service_stopping(void);
 
+/* Raises the soft limit of open files to the hard one: shards, folders and clients are fds, and the
+ * limit is low for the sake of select, which nothing here uses. */
+void service_raise_files(void);
+
 #endif

@@ -248,6 +248,24 @@ def test_run_serves_its_command():
     expect_equal(shm(), before, "/dev/shm")
 
 
+def test_many_files_at_once():
+    """More shards than the soft limit of open files; a command of `run` keeps that limit."""
+    count = 40
+    with folder() as path:
+        for i in range(count):
+            images.make_tar(f"{path}/{i:02}.tar", i * 2, 2)
+        bench = ["bench", "--source", f"tar:{path}/{{00..{count - 1}}}.tar", "--image",
+                 "random-crop:16", "--batch", "2", "--device", "host", "--epochs", "1"]
+        with Daemon(prefix=["prlimit", "--nofile=48:4096"]) as daemon:
+            expect_equal(daemon.bench(*bench[1:])["batches"], count, "batches")
+        got = subprocess.run(["prlimit", "--nofile=48:4096", PINSERVED, "run", "--set",
+                              "device.use=host", "--", "sh", "-c", 'ulimit -n; exec "$@"', "sh",
+                              "prlimit", "--nofile=4096", PINCTL, "--json", *bench],
+                             env=environment(), capture_output=True, text=True, timeout=60)
+        expect_equal(got.returncode, 0, got.stderr)
+        expect_equal(got.stdout.splitlines()[0], "48", "the command's limit")
+
+
 def test_run_passes_signals_on():
     script = 'trap "echo got; exit 5" TERM; echo up; while :; do sleep 0.05; done'
     process = subprocess.Popen([PINSERVED, "run", "--set", "device.use=host", "--", "sh", "-c",
@@ -287,4 +305,4 @@ run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_d
      test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go,
      test_one_process_opens_and_closes_many_jobs, test_random_kills,
      test_run_passes_on_the_exit_status, test_run_serves_its_command,
-     test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])
+     test_many_files_at_once, test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])

@@ -159,7 +159,7 @@ def test_memory_that_is_about_to_come_back_is_waited_for():
         for lease, generation in leases:
             peer.send(message(rawpeer.RELEASE, (1, job), (2, lease), (3, generation)))
         wait_for(lambda: not daemon.jobs(), "the job ends")
-        threading.Timer(1, os.close, held).start()
+        threading.Timer(0.5, os.close, held).start()
         got = daemon.bench("--source", "synthetic:64:u8", "--batch", "4", "--batches", "5",
                            "--device", "host", **who(ANNA))
         expect_equal(got["batches"], 5, "batches of the next tenant")
