@@ -115,12 +115,22 @@ static const struct key keys[] = {
 
     {"io", "stuck", TYPE_DURATION, AT(io_stuck), "5s", "a time such as 5s, at least 100ms", NULL,
      100000000, 0, NULL, NULL},
+    {"io", "threads", TYPE_COUNT, AT(io_threads), "128", "a number from 1 to 4096", NULL, 1, 4096,
+     NULL, NULL},
+    {"io", "ahead", TYPE_BYTES, AT(io_ahead), "256 MiB",
+     "a size such as 256 MiB or 1%, at least 1 MiB", NULL, MIB, 0, NULL, NULL},
 
     {"device", "ipc", TYPE_SWITCH, AT(device_ipc), "on", "on or off", NULL, 0, 0, switches, NULL},
     {"device", "rings", TYPE_SWITCH, AT(device_rings), "on", "on or off", NULL, 0, 0, switches,
      NULL},
     {"device", "idle", TYPE_DURATION, AT(device_idle), "30s", "a time such as 500ms, 30s or 5min",
      NULL, 0, 0, NULL, NULL},
+    {"device", "gather", TYPE_SWITCH, AT(device_gather), "on", "on or off", NULL, 0, 0, switches,
+     NULL},
+    {"device", "gather_min", TYPE_BYTES, AT(device_gather_min), "64 KiB",
+     "a size such as 64 KiB, at least 1", NULL, 1, 0, NULL, NULL},
+    {"device", "gather_max", TYPE_BYTES, AT(device_gather_max), "auto",
+     "auto, or a size such as 4 GiB or 5%", "auto", 1, 0, NULL, NULL},
     {"device", "use", TYPE_TEXT, AT(device_use), "auto",
      "auto, host, host:ADDRESS, or UUIDs such as GPU-8f1c2a..., with commas between them", NULL, 0,
      0, NULL, devices_are_known},
@@ -423,6 +433,8 @@ int config_finish(struct config *config, struct failure *failure)
     if (config->pool_min && config->pool_min < config->pool_region)
         config->pool_min = config->pool_region;
     config->pool_min -= config->pool_min % config->pool_region;
+    if (!config->device_gather_max)
+        config->device_gather_max = config->pool_max / 4;
     if (!config->limits_pinned)
         config->limits_pinned = config->pool_max;
     return 0;

@@ -42,13 +42,18 @@ struct config {
     uint32_t workers_batches;       /* with the workers of one NUMA node at a time; 2 */
 
     /* [io] */
-    uint64_t io_stuck; /* ns; default 5 s */
+    uint64_t io_stuck;   /* ns; default 5 s */
+    uint32_t io_threads; /* that read, over all jobs; 128 */
+    uint64_t io_ahead;   /* bytes read and not decoded yet, over all jobs; default 256 MiB */
 
     /* [device] */
-    bool device_ipc;      /* offer CUDA IPC memory handles; on */
-    bool device_rings;    /* make rings on GPUs; off: no process of theirs is started; on */
-    uint64_t device_idle; /* ns; default 30 s */
-    char *device_use;     /* "auto": every GPU and host; "host[:ADDRESS]"; or UUIDs with commas */
+    bool device_ipc;            /* offer CUDA IPC memory handles; on */
+    bool device_rings;          /* make rings on GPUs; off: no process of theirs is started; on */
+    uint64_t device_idle;       /* ns; default 30 s */
+    bool device_gather;         /* records are copied to GPUs straight from the page cache; on */
+    uint64_t device_gather_min; /* bytes of a record; smaller ones go through a slot; 64 KiB */
+    uint64_t device_gather_max; /* bytes of files, of one GPU; 0: a quarter of pool.max */
+    char *device_use; /* "auto": every GPU and host; "host[:ADDRESS]"; or UUIDs with commas */
 
     /* [limits], of one tenant unless said otherwise */
     uint32_t limits_peers, limits_jobs; /* 256, 64 */
@@ -74,8 +79,8 @@ int config_set(struct config *config, const char *assignment, struct failure *fa
 /* Sets one key; place, such as "pinserved.conf:12" or "--set", begins the text of a failure. */
 int config_assign(struct config *config, const char *place, const char *section, const char *name,
                   const char *value, struct failure *failure);
-/* Bounds that hold between keys; computes pool_max and limits_pinned where they are "auto", and
- * makes pool_min whole regions. */
+/* Bounds that hold between keys; computes pool_max, limits_pinned and device_gather_max where they
+ * are "auto", and makes pool_min whole regions. */
 int config_finish(struct config *config, struct failure *failure);
 /* Every key as a file that would give this configuration. */
 void config_print(const struct config *config, FILE *stream);

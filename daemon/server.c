@@ -108,13 +108,22 @@ static void server_force_end(void)
     _exit(1);
 }
 
+/* Readers are in reads, if only for jobs that are gone. */
+static bool server_reads(const struct server *server)
+{
+    struct readers_info info;
+
+    readers_info_get(server->readers, &info);
+    return info.reading > 0;
+}
+
 void server_check_stopped(struct server *server)
 {
     if (!server->stopping || server->stop_phase == STOP_DONE)
         return;
     if (server_now(server) > server->stop_deadline)
         server_force_end();
-    if (server->stop_phase == STOP_JOBS && list_empty(&server->tasks)) {
+    if (server->stop_phase == STOP_JOBS && list_empty(&server->tasks) && !server_reads(server)) {
         server->stop_phase = STOP_DEVICES;
         stations_close(server);
     }
@@ -198,6 +207,8 @@ int server_init(struct server *server, const struct config *config,
     const char *topology = config->placement_topology[0] ? config->placement_topology : NULL;
     int r = topology_new(topology, &server->topology, failure);
     if (r == 0)
+        r = readers_new(config->io_threads, config->io_ahead, &server->readers, failure);
+    if (r == 0)
         r = listener_new(server, socket, failure);
     if (r == 0)
         r = stations_init(server, failure);
@@ -218,6 +229,21 @@ int server_run(struct server *server)
     return server->exit_code;
 }
 
+static void server_free_readers(struct server *server)
+{
+    struct readers_info info = {0};
+
+    if (server->readers)
+        readers_info_get(server->readers, &info);
+    if (info.streams > 0 || info.bytes > 0) {
+        log_error("%u streams and %" PRIu64 " bytes of theirs were left over at the end",
+                  info.streams, info.bytes);
+        server->exit_code = 1;
+        return;
+    }
+    readers_free(server->readers);
+}
+
 void server_deinit(struct server *server)
 {
     if (server->listener)
@@ -226,6 +252,7 @@ void server_deinit(struct server *server)
     if (server->stop_phase != STOP_DONE) /* it never ran */
         uv_walk(&server->loop, server_close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
+    server_free_readers(server); /* before the workers, which they wake */
     stations_deinit(server);
     unsigned jobs = server->core ? core_free(server->core) : 0;
     unsigned accounts = accounts_deinit(&server->accounts);

@@ -92,6 +92,7 @@ struct task {
     struct layout layout;
     struct order order;
     struct source *source;
+    struct stream *stream; /* what readers read for it; NULL until it is decoded, or if it is raw */
     uint32_t depth;
     bool mapped; /* its client maps its slots: delivered in place */
     enum source_kind source_kind;
@@ -122,6 +123,7 @@ struct server {
     struct list indexed;    /* those that are done */
     struct disposal *disposal;
 
+    struct readers *readers;
     struct topology *topology;
     struct accounts accounts;
     struct core *core;
@@ -248,6 +250,10 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth);
 void task_free(struct task *task);
 struct task *task_find(struct server *server, uint64_t job);
 void task_report_progress(struct server *server);
+/* The job decodes no more: what was read ahead for it is dropped. */
+void task_stop_reading(struct task *task);
+/* The same for every job of a peer. */
+void tasks_stop_reading(struct server *server, uint64_t peer);
 /* Hands a slot to the workers. */
 void task_decode(struct task *task, const struct core_action *action);
 void tasks_check_stuck(struct server *server);

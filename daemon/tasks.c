@@ -79,6 +79,7 @@ void task_free(struct task *task)
 {
     list_remove(&task->link);
     source_request_free(task->request);
+    stream_close(task->stream);
     if (task->source)
         server_give_up_source(task->server, task->source);
     if (task->tenant)
@@ -136,15 +137,41 @@ static void task_on_work_done(struct work *work)
         uv_async_send(&server->works_done);
 }
 
+/* On a reader's thread. */
+static void task_on_fetched(void *user)
+{
+    workers_wake(user);
+}
+
+void task_stop_reading(struct task *task)
+{
+    if (task->stream)
+        stream_stop(task->stream);
+}
+
+void tasks_stop_reading(struct server *server, uint64_t peer)
+{
+    list_for_each(item, &server->tasks)
+    {
+        struct task *task = list_entry(item, struct task, link);
+        if (task->peer_id == peer)
+            task_stop_reading(task);
+    }
+}
+
 void task_decode(struct task *task, const struct core_action *action)
 {
     struct work *work = &task->works[action->slot];
     void *address = NULL;
 
     pool_slot(task->station->pool, action->memory, &address, NULL);
+    if (!task->stream && task->pipeline.crop != CROP_KIND_NONE)
+        task->stream = stream_new(task->server->readers, task->source, &task->order,
+                                  task_on_fetched, task->station->crew->workers);
     memset(work, 0, sizeof *work);
     list_init(&work->link);
     work->source = task->source;
+    work->stream = task->stream;
     work->pipeline = &task->pipeline;
     work->layout = &task->layout;
     work->order = &task->order;
@@ -197,6 +224,11 @@ static void tasks_on_stuck(struct work *work, const char *name, void *user)
                server_now(server));
 }
 
+static void tasks_on_stuck_reader(void *owner, const char *name, void *user)
+{
+    tasks_on_stuck(owner, name, user);
+}
+
 void tasks_check_stuck(struct server *server)
 {
     for (uint32_t i = 0; i < server->n_crews; i++) {
@@ -204,6 +236,7 @@ void tasks_check_stuck(struct server *server)
             workers_check(server->crews[i].workers, server->config->io_stuck, tasks_on_stuck,
                           server);
     }
+    readers_check(server->readers, server->config->io_stuck, tasks_on_stuck_reader, server);
     indexing_check_stuck(server, server_now(server));
     server_act(server);
 }

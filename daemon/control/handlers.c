@@ -189,6 +189,9 @@ static int peer_handle_close_job(struct peer *peer, uint64_t id, const Pinserve_
     if (r < 0)
         return failure_set(reason, r, "CloseJob of job %" PRIu64 ", which it does not have",
                            close->job);
+    struct task *task = task_find(server, close->job);
+    if (task)
+        task_stop_reading(task);
     peer_send_done(peer, id);
     return 0;
 }

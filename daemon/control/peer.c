@@ -120,6 +120,7 @@ static void peer_leave(struct peer *peer)
     list_remove(&peer->link);
     list_append(&server->departed, &peer->link);
     server->n_peers--;
+    tasks_stop_reading(server, peer->id);
     core_peer_gone(server->core, peer->id, server_now(server));
 }
 

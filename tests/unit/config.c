@@ -31,7 +31,7 @@ static const char other_values[] =
     "idle = 1500ms\nlock = require\n"
     "\n[placement]\nnuma = strict\ntopology = synthetic:node:2 pu:2\n"
     "\n[workers]\nper_numa_node = 7\nbatches = 3\n"
-    "\n[io]\nstuck = 2min\n"
+    "\n[io]\nstuck = 2min\nthreads = 9\nahead = 3 MiB\n"
     "\n[device]\nipc = off\nidle = 0\nuse = GPU-8f1c, GPU-0a2b\n"
     "\n[limits]\npeers = 5\njobs = 6\npeers_total = 7\n"
     "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\n"
@@ -133,8 +133,13 @@ static void test_defaults(void **state)
     assert_int_equal(config.workers_per_numa_node, 0);
     assert_int_equal(config.workers_batches, 2);
     assert_int_equal(config.io_stuck, UINT64_C(5000000000));
+    assert_int_equal(config.io_threads, 128);
+    assert_int_equal(config.io_ahead, UINT64_C(256) << 20);
     assert_true(config.device_ipc);
     assert_int_equal(config.device_idle, UINT64_C(30000000000));
+    assert_true(config.device_gather);
+    assert_int_equal(config.device_gather_min, 65536);
+    assert_int_equal(config.device_gather_max, 0);
     assert_string_equal(config.device_use, "auto");
     assert_int_equal(config.limits_peers, 256);
     assert_int_equal(config.limits_jobs, 64);
@@ -147,6 +152,7 @@ static void test_defaults(void **state)
     assert_int_equal(config_finish(&config, NULL), 0);
     assert_int_equal(config.pool_max, 10 * GIB);
     assert_int_equal(config.limits_pinned, 10 * GIB);
+    assert_int_equal(config.device_gather_max, 10 * GIB / 4);
     config_deinit(&config);
 }
 
@@ -183,6 +189,8 @@ static void test_values_from_file(void **state)
     assert_string_equal(config.placement_topology, "synthetic:node:2 pu:2");
     assert_int_equal(config.workers_per_numa_node, 7);
     assert_int_equal(config.io_stuck, UINT64_C(120000000000));
+    assert_int_equal(config.io_threads, 9);
+    assert_int_equal(config.io_ahead, 3 << 20);
     assert_false(config.device_ipc);
     assert_int_equal(config.device_idle, 0);
     assert_string_equal(config.device_use, "GPU-8f1c, GPU-0a2b");
