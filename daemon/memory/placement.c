@@ -374,6 +374,8 @@ static int placement_near(const struct topology *topology, const char *pci, hwlo
         snprintf(who, sizeof(who), "%s %s: CPUs of node %d", memory != home ? "; it" : ",",
                  node_has_cpus(topology, home) ? "has no allowed CPUs" : "has no CPUs",
                  placement->cpu_node);
+    else if (memory == home && placement->cpu_node != (int)home->os_index)
+        snprintf(who, sizeof(who), ", with the CPUs of node %d", placement->cpu_node);
     snprintf(placement->why, sizeof(placement->why), "NUMA node %u, nearest to %s%s%s",
              home->os_index, pci, where, who);
     return 0;
