@@ -53,21 +53,22 @@ static int range_parse(struct parse_text text, struct range *range)
     return 0;
 }
 
-static int pattern_parse(const char *text, struct pattern *pattern, struct failure *failure)
+static int pattern_parse(const char *kind, const char *text, struct pattern *pattern,
+                         struct failure *failure)
 {
     pattern->n_ranges = 0;
     pattern->count = 1;
     pattern->rest = parse_from(text);
     while (memchr(pattern->rest.text, '{', pattern->rest.size)) {
         if (pattern->n_ranges == RANGES_MAX)
-            return failure_set(failure, -EINVAL, "\"tar:%.300s\": more than %d ranges", text,
+            return failure_set(failure, -EINVAL, "\"%s:%.300s\": more than %d ranges", kind, text,
                                RANGES_MAX);
         struct range *range = &pattern->ranges[pattern->n_ranges++];
         range->before = parse_cut(&pattern->rest, '{');
         struct parse_text inside = parse_cut(&pattern->rest, '}');
         if (inside.last || range_parse(inside, range) < 0)
             return failure_set(failure, -EINVAL,
-                               "\"tar:%.300s\": \"{%.*s\" is no range: write {000..099}", text,
+                               "\"%s:%.300s\": \"{%.*s\" is no range: write {000..099}", kind, text,
                                (int)(inside.size + (inside.last ? 0 : 1)), inside.text);
         if (__builtin_mul_overflow(pattern->count, range->count, &pattern->count))
             pattern->count = UINT64_MAX;
@@ -75,11 +76,11 @@ static int pattern_parse(const char *text, struct pattern *pattern, struct failu
     return 0;
 }
 
-int dataset_pattern_check(const char *pattern, struct failure *failure)
+int dataset_pattern_check(const char *kind, const char *pattern, struct failure *failure)
 {
     struct pattern parsed;
 
-    return pattern_parse(pattern, &parsed, failure);
+    return pattern_parse(kind, pattern, &parsed, failure);
 }
 
 /* The text of the pattern's number `number`. */
@@ -111,6 +112,7 @@ static char *pattern_text(const struct pattern *pattern, uint64_t number)
 
 /* A growing list of paths. */
 struct paths {
+    const char *kind; /* of files: "tar" */
     char **list;
     size_t n, max;
 };
@@ -128,14 +130,15 @@ static int paths_add(struct paths *paths, const char *pattern, char *path_consum
     if (paths->n == paths->max) {
         free(path_consume);
         return failure_set(failure, -EINVAL,
-                           "\"tar:%.300s\": more than the %zu files that the "
+                           "\"%s:%.300s\": more than the %zu files that the "
                            "daemon takes",
-                           pattern, paths->max);
+                           paths->kind, pattern, paths->max);
     }
     char **list = path_consume ? reallocarray(paths->list, paths->n + 1, sizeof *list) : NULL;
     if (!list) {
         free(path_consume);
-        return failure_set(failure, -ENOMEM, "\"tar:%.300s\": no memory for its names", pattern);
+        return failure_set(failure, -ENOMEM, "\"%s:%.300s\": no memory for its names", paths->kind,
+                           pattern);
     }
     paths->list = list;
     paths->list[paths->n++] = path_consume;
@@ -154,10 +157,11 @@ static int paths_add_glob(struct paths *paths, const char *pattern, struct failu
     int r = glob(pattern, GLOB_NOSORT, NULL, &found);
 
     if (r == GLOB_NOMATCH)
-        return failure_set(failure, -ENOENT, "\"tar:%.300s\": no file matches", pattern);
+        return failure_set(failure, -ENOENT, "\"%s:%.300s\": no file matches", paths->kind,
+                           pattern);
     if (r != 0)
         return failure_set(failure, r == GLOB_NOSPACE ? -ENOMEM : -EIO,
-                           "\"tar:%.300s\": cannot look for files that match", pattern);
+                           "\"%s:%.300s\": cannot look for files that match", paths->kind, pattern);
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, path_compare);
     for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
         r = paths_add(paths, pattern, strdup(found.gl_pathv[i]), failure);
@@ -165,19 +169,19 @@ static int paths_add_glob(struct paths *paths, const char *pattern, struct failu
     return r;
 }
 
-int dataset_expand(const char *pattern, size_t max, char ***paths_p, size_t *n_p,
+int dataset_expand(const char *kind, const char *pattern, size_t max, char ***paths_p, size_t *n_p,
                    struct failure *failure)
 {
-    cleanup(paths_deinit) struct paths paths = {.max = max};
+    cleanup(paths_deinit) struct paths paths = {.kind = kind, .max = max};
     struct pattern parsed;
-    int r = pattern_parse(pattern, &parsed, failure);
+    int r = pattern_parse(kind, pattern, &parsed, failure);
 
     if (r < 0)
         return r;
     if (parsed.count > max)
         return failure_set(failure, -EINVAL,
-                           "\"tar:%.300s\": names %llu files, and the daemon takes at most %zu",
-                           pattern, (unsigned long long)parsed.count, max);
+                           "\"%s:%.300s\": names %llu files, and the daemon takes at most %zu",
+                           kind, pattern, (unsigned long long)parsed.count, max);
     for (uint64_t i = 0; i < parsed.count; i++) {
         cleanup_free char *text = pattern_text(&parsed, i);
         if (text && strpbrk(text, "*?[") && access(text, F_OK) < 0)
@@ -191,6 +195,20 @@ int dataset_expand(const char *pattern, size_t max, char ***paths_p, size_t *n_p
     *n_p = paths.n;
     paths.n = 0;
     return 0;
+}
+
+static const char *kind_name(Pinserve__SourceKind kind)
+{
+    switch (kind) {
+    case PINSERVE__SOURCE_KIND__SOURCE_FOLDER:
+        return "folder";
+    case PINSERVE__SOURCE_KIND__SOURCE_TAR:
+        return "tar";
+    case PINSERVE__SOURCE_KIND__SOURCE_RECORDS:
+        return "records";
+    default:
+        return "tokens";
+    }
 }
 
 static int open_failed(const char *what, const char *path, int error, struct failure *failure)
@@ -215,18 +233,18 @@ static int folder_open(const char *path, int *fd_p, struct failure *failure)
     return 0;
 }
 
-/* Not blocking, so that a FIFO in a shard's place is refused and not waited for. */
-static int shard_open(const char *path, int *fd_p, struct failure *failure)
+/* Not blocking, so that a FIFO in a file's place is refused and not waited for. */
+static int file_open(const char *kind, const char *path, int *fd_p, struct failure *failure)
 {
     cleanup_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     struct stat st;
 
     if (fd < 0)
-        return open_failed("tar", path, errno, failure);
+        return open_failed(kind, path, errno, failure);
     if (fstat(fd, &st) < 0)
-        return open_failed("tar", path, errno, failure);
+        return open_failed(kind, path, errno, failure);
     if (!S_ISREG(st.st_mode))
-        return failure_set(failure, -EINVAL, "tar %.300s: not a regular file", path);
+        return failure_set(failure, -EINVAL, "%s %.300s: not a regular file", kind, path);
     *fd_p = steal_fd(&fd);
     return 0;
 }
@@ -269,7 +287,7 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
         else if (kind == PINSERVE__SOURCE_KIND__SOURCE_FOLDER)
             r = folder_open(paths[i], &fds[i], failure);
         else
-            r = shard_open(paths[i], &fds[i], failure);
+            r = file_open(kind_name(kind), paths[i], &fds[i], failure);
         if (r < 0)
             break;
     }
@@ -285,22 +303,34 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
     return r < 0 ? r : (int)i;
 }
 
+/* Its own paths: a folder, or a file and that of its labels. */
+static int paths_add_named(struct paths *paths, const struct pinclient_spec *spec,
+                           struct failure *failure)
+{
+    int r = paths_add(paths, spec->source_text, strdup(spec->source_path), failure);
+
+    if (r == 0 && spec->labels_path)
+        r = paths_add(paths, spec->source_text, strdup(spec->labels_path), failure);
+    return r;
+}
+
 int dataset_send(const struct pinclient_spec *spec, struct connection *connection,
                  struct failure *failure)
 {
-    cleanup(paths_deinit) struct paths paths = {0};
+    Pinserve__SourceKind kind = spec->source.kind;
+    cleanup(paths_deinit) struct paths paths = {.kind = kind_name(kind), .max = 2};
     int r;
 
     if (!spec->source_path)
         return 0;
-    if (spec->source.kind == PINSERVE__SOURCE_KIND__SOURCE_FOLDER) {
-        paths.max = 1;
-        r = paths_add(&paths, spec->source_text, strdup(spec->source_path), failure);
-    } else {
-        r = dataset_expand(spec->source_path, connection_hello(connection)->limits->dataset_fds,
-                           &paths.list, &paths.n, failure);
-    }
+    if (kind == PINSERVE__SOURCE_KIND__SOURCE_FOLDER ||
+        kind == PINSERVE__SOURCE_KIND__SOURCE_RECORDS)
+        r = paths_add_named(&paths, spec, failure);
+    else
+        r = dataset_expand(kind_name(kind), spec->source_path,
+                           connection_hello(connection)->limits->dataset_fds, &paths.list, &paths.n,
+                           failure);
     for (size_t sent = 0; r >= 0 && sent < paths.n; sent += (size_t)r)
-        r = chunk_send(spec->source.kind, paths.list + sent, paths.n - sent, connection, failure);
+        r = chunk_send(kind, paths.list + sent, paths.n - sent, connection, failure);
     return r < 0 ? r : 0;
 }

@@ -5,24 +5,21 @@
 #include <stdlib.h>
 
 #include "job.h"
-
-static const uint8_t dtype_bytes[] = {
-    [PINCLIENT_U8] = 1,
-    [PINCLIENT_F32] = 4,
-    [PINCLIENT_I64] = 8,
-    [PINCLIENT_U64] = 8,
-};
+#include "proto/dtype.h"
 
 _Static_assert((int)PINSERVE__DTYPE__DTYPE_U8 == (int)PINCLIENT_U8 &&
                    (int)PINSERVE__DTYPE__DTYPE_F32 == (int)PINCLIENT_F32 &&
                    (int)PINSERVE__DTYPE__DTYPE_I64 == (int)PINCLIENT_I64 &&
-                   (int)PINSERVE__DTYPE__DTYPE_U64 == (int)PINCLIENT_U64,
+                   (int)PINSERVE__DTYPE__DTYPE_U64 == (int)PINCLIENT_U64 &&
+                   (int)PINSERVE__DTYPE__DTYPE_I32 == (int)PINCLIENT_I32 &&
+                   (int)PINSERVE__DTYPE__DTYPE_BF16 == (int)PINCLIENT_BF16 &&
+                   PINCLIENT_BF16 + 1 == DTYPES,
                "element types have the same numbers in the protocol and the header");
 
 /* The bytes from a tensor's first to behind its last, or UINT64_MAX. */
 static uint64_t tensor_extent(const struct pinclient_tensor *tensor)
 {
-    uint64_t extent = dtype_bytes[tensor->dtype];
+    uint64_t extent = dtype_table[tensor->dtype].bytes;
 
     for (uint32_t i = 0; i < tensor->n_dims; i++) {
         uint64_t reach;
@@ -41,12 +38,12 @@ static int tensor_take(struct pinclient_job *job, struct tensor *tensor, const P
     uint64_t end;
 
     if (of->n_shape < 1 || of->n_shape > DIMS_MAX || of->n_strides != of->n_shape ||
-        (unsigned)of->dtype >= sizeof dtype_bytes || of->shape[0] != job->info.batch)
+        (unsigned)of->dtype >= DTYPES || of->shape[0] != job->info.batch)
         return failure_set(failure, -EPROTO, "the daemon described tensor \"%.64s\" wrongly",
                            of->name);
     public->dtype = (enum pinclient_dtype)of->dtype;
     public->n_dims = (uint32_t)of->n_shape;
-    public->bytes = dtype_bytes[of->dtype];
+    public->bytes = dtype_table[of->dtype].bytes;
     for (size_t i = 0; i < of->n_shape; i++) {
         public->shape[i] = of->shape[i];
         public->strides[i] = of->strides[i];

@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "dataset.h"
 #include "parse.h"
 #include "proto/cleanup.h"
 #include "proto/token.h"
 
 #define DEPTH_DEFAULT 4
-#define SAMPLES_DEFAULT 65536
 #define AREA_MIN_PPM 80000
 #define AREA_MAX_PPM 1000000
 #define RATIO_MIN_PPM 750000
@@ -51,6 +49,8 @@ void pinclient_spec_free(struct pinclient_spec *spec)
     if (spec->token)
         pinserve__resume_token__free_unpacked(spec->token, NULL);
     free(spec->source_text);
+    free(spec->source_path);
+    free(spec->labels_path);
     free(spec->device);
     free(spec->name);
     free(spec);
@@ -71,7 +71,7 @@ void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open)
     open->name = spec->name;
 }
 
-static int text_replace(struct pinclient_spec *spec, char **text_p, const char *text)
+int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *text)
 {
     char *copy = strdup(text);
 
@@ -79,120 +79,6 @@ static int text_replace(struct pinclient_spec *spec, char **text_p, const char *
         return failure_set(spec->handle.failure, -ENOMEM, "no memory for \"%.64s\"", text);
     free(*text_p);
     *text_p = copy;
-    return 0;
-}
-
-/* "3x224x224": the dimensions of one sample, so one fewer than a tensor may have. */
-static int shape_parse(const char *source, struct parse_text text, uint32_t shape[DIMS_MAX],
-                       size_t *n_p, struct failure *failure)
-{
-    uint64_t bytes = 1;
-    size_t n = 0;
-
-    for (;;) {
-        struct parse_text part = parse_cut(&text, 'x');
-        uint64_t value;
-        if (n == DIMS_MAX - 1)
-            return failure_set(failure, -EINVAL,
-                               "source \"%.200s\": the shape has more than %d dimensions", source,
-                               DIMS_MAX - 1);
-        if (parse_whole(part, UINT32_MAX, &value) < 0 || value == 0)
-            return failure_set(failure, -EINVAL,
-                               "source \"%.200s\": \"%.*s\" is no dimension: a shape is written "
-                               "3x224x224",
-                               source, (int)part.size, part.text);
-        if (__builtin_mul_overflow(bytes, value, &bytes) || bytes > UINT64_MAX / 16)
-            return failure_set(failure, -EINVAL, "source \"%.200s\": the shape is too large",
-                               source);
-        shape[n++] = (uint32_t)value;
-        if (part.last)
-            break;
-    }
-    *n_p = n;
-    return 0;
-}
-
-static int synthetic_parse(const char *source, const char *rest, uint32_t shape[DIMS_MAX],
-                           Pinserve__Source *parsed, struct failure *failure)
-{
-    struct parse_text text = parse_from(rest);
-    struct parse_text part = parse_cut(&text, ':');
-    int r = shape_parse(source, part, shape, &parsed->n_shape, failure);
-
-    if (r < 0)
-        return r;
-    parsed->dtype = "u8";
-    parsed->samples = SAMPLES_DEFAULT;
-    if (part.last)
-        return 0;
-    part = parse_cut(&text, ':');
-    if (parse_is(part, "f32"))
-        parsed->dtype = "f32";
-    else if (!parse_is(part, "u8"))
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": \"%.*s\" is no element type: u8 or f32", source,
-                           (int)part.size, part.text);
-    if (part.last)
-        return 0;
-    if (parse_whole(text, INT64_MAX, &parsed->samples) < 0 || parsed->samples == 0)
-        return failure_set(failure, -EINVAL, "source \"%.200s\": \"%.*s\" is no number of samples",
-                           source, (int)text.size, text.text);
-    return 0;
-}
-
-/* Tells the kinds apart; path_p is set to the part of source that names files. */
-static int source_parse(const char *source, uint32_t shape[DIMS_MAX], Pinserve__Source *parsed,
-                        const char **path_p, struct failure *failure)
-{
-    const char *rest = strchr(source, ':');
-
-    if (!rest)
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": write folder:DIR, tar:PATTERN or synthetic:SHAPE",
-                           source);
-    rest++;
-    if (strlen(source) >= NAME_MAX_BYTES)
-        return failure_set(failure, -EINVAL, "source \"%.200s...\": over %d bytes", source,
-                           NAME_MAX_BYTES - 1);
-    struct parse_text kind = {.text = source, .size = (size_t)(rest - source) - 1};
-    if (parse_is(kind, "synthetic")) {
-        parsed->kind = PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC;
-        return synthetic_parse(source, rest, shape, parsed, failure);
-    }
-    if (parse_is(kind, "folder"))
-        parsed->kind = PINSERVE__SOURCE_KIND__SOURCE_FOLDER;
-    else if (parse_is(kind, "tar"))
-        parsed->kind = PINSERVE__SOURCE_KIND__SOURCE_TAR;
-    else
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": unknown kind \"%.*s\": there are folder, tar and "
-                           "synthetic",
-                           source, (int)kind.size, kind.text);
-    if (!*rest)
-        return failure_set(failure, -EINVAL, "source \"%s\": names no %s", source,
-                           parse_is(kind, "tar") ? "file" : "directory");
-    *path_p = rest;
-    if (parsed->kind == PINSERVE__SOURCE_KIND__SOURCE_TAR)
-        return dataset_pattern_check(rest, failure);
-    return 0;
-}
-
-int pinclient_spec_source(struct pinclient_spec *spec, const char *source)
-{
-    Pinserve__Source parsed = PINSERVE__SOURCE__INIT;
-    uint32_t shape[DIMS_MAX] = {0};
-    const char *path = NULL;
-    int r = source_parse(source, shape, &parsed, &path, spec->handle.failure);
-
-    if (r == 0)
-        r = text_replace(spec, &spec->source_text, source);
-    if (r < 0)
-        return r;
-    memcpy(spec->shape, shape, sizeof shape);
-    parsed.shape = spec->shape;
-    parsed.name = spec->source_text;
-    spec->source = parsed;
-    spec->source_path = path ? spec->source_text + (path - source) : NULL;
     return 0;
 }
 
@@ -330,7 +216,7 @@ int pinclient_spec_device(struct pinclient_spec *spec, const char *device)
                            "device \"%.200s\": write auto, host, cuda:N, or a GPU's UUID or the "
                            "beginning of it (GPU-8f1c)",
                            device);
-    return text_replace(spec, &spec->device, device);
+    return spec_text_replace(spec, &spec->device, device);
 }
 
 /* The number of text in a list, or -EINVAL with all of the list. */
@@ -452,5 +338,5 @@ int pinclient_spec_name(struct pinclient_spec *spec, const char *name)
     if (strlen(name) >= NAME_MAX_BYTES)
         return failure_set(spec->handle.failure, -EINVAL, "name \"%.64s...\": over %d bytes", name,
                            NAME_MAX_BYTES - 1);
-    return text_replace(spec, &spec->name, name);
+    return spec_text_replace(spec, &spec->name, name);
 }

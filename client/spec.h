@@ -14,8 +14,9 @@ struct pinclient_spec {
     struct handle handle;
     Pinserve__Source source;
     char *source_text;        /* as the user wrote it; NULL: none yet */
-    const char *source_path;  /* in source_text: the folder or the pattern; NULL: no files */
-    uint32_t shape[DIMS_MAX]; /* of synthetic samples */
+    char *source_path;        /* the folder, the pattern or the file; NULL: no files */
+    char *labels_path;        /* of records; NULL: none */
+    uint32_t shape[DIMS_MAX]; /* of synthetic samples and of records */
     Pinserve__Pipeline pipeline;
     Pinserve__Order order;
     uint32_t batch, depth;
@@ -25,6 +26,9 @@ struct pinclient_spec {
     Pinserve__ResumeToken *token; /* NULL: start at epoch and step */
     char *name;
 };
+
+/* Puts a copy of text in the place of *text_p. -ENOMEM */
+int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *text);
 
 /* Fills an OpenJob, which points into spec, but for the device: that one is the caller's. */
 void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open);

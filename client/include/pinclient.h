@@ -91,7 +91,7 @@ enum pinclient_status {
 
 /** A tensor of a batch. The memory is read-only and valid until the batch is released. */
 struct pinclient_tensor {
-    const char *name; /**< "image", "data", "label", "index", "status" */
+    const char *name; /**< "image", "data" or "tokens"; "label", "index", "status" */
     const void *data; /**< device address, or host address with delivery host */
     enum pinclient_dtype dtype;
     uint32_t n_dims;                      /**< the batch dimension included */
@@ -151,6 +151,15 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  * - `folder:DIR`: class folders, sorted by bytes, are the labels; image files beneath them
  * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges (taken in the
  * order of counting, the last range fastest), a glob (its files sorted by bytes), or both
+ * - `records:FILE.npy` or, for a raw file, `records:FILE:SHAPE:DTYPE` (like 3x224x224 and u8, i8,
+ *   u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64): one sample for each element of the first
+ *   dimension, tensor "data" of its type and shape. `,labels=FILE.npy` behind it names an array of
+ *   integers, one a sample; label is -1 without
+ * - `tokens:PATTERN[:u16|u32|i32][,stride=N|,random][,out=i32|i64][,vocab=N]`: files of bare
+ *   integers (u16); a sample is a window of seq + 1 of them (see pinclient_spec_seq()) within one
+ *   file, tensor "tokens" of int32 (or int64). Windows begin every N tokens (seq), or at random
+ *   places anew in each epoch, which has as many as with a stride of seq. With vocab a token that
+ *   is not below N is a bad sample. label is -1
  * - `synthetic:SHAPE[:u8|f32[:N]]`: N samples (65,536) of a shape like 3x224x224, of pseudo-random
  *   values that depend on the sample's number only
  *
@@ -158,6 +167,10 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  * @return 0 or -EINVAL
  */
 PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char *source);
+
+/** Length of token sequences, required for tokens and for nothing else: samples have one token more,
+ *  so that inputs and targets are the same window, shifted. @return 0 or -EINVAL */
+PINCLIENT_API int pinclient_spec_seq(struct pinclient_spec *spec, uint32_t seq);
 
 /**
  * What images become: uint8, height x width x 3 (RGB).

@@ -14,7 +14,7 @@
 
 const struct bench_option bench_options_table[] = {
     {"source", BENCH_TEXT, AT(source), 0, 0, "SOURCE",
-     "folder:DIR, tar:PATTERN or synthetic:SHAPE[:u8|f32[:N]]"},
+     "folder:DIR, tar:PATTERN, records:FILE, tokens:PATTERN or synthetic:SHAPE[:u8|f32[:N]]"},
     {"image", BENCH_TEXT, AT(image), 0, 0, "IMAGE",
      "random-crop:S, center-crop:S[:R] or none (default none)"},
     {"flip", BENCH_REAL, AT(flip), 0, 1, "P", "probability of a horizontal flip (default 0)"},
@@ -30,7 +30,8 @@ const struct bench_option bench_options_table[] = {
      "an epoch's incomplete batch: drop, pad or partial (default drop)"},
     {"rank", BENCH_U32, AT(rank), 0, UINT32_MAX, "R", "this rank, with --world (default 0)"},
     {"world", BENCH_U32, AT(world), 1, UINT32_MAX, "W", "number of ranks (default 1)"},
-    {"seq", BENCH_REFUSED, 0, 0, 0, "N", "length of token sequences; not in this version"},
+    {"seq", BENCH_U32, AT(seq), 1, UINT32_MAX, "N",
+     "length of token sequences, required with tokens: a sample has one token more"},
     {"jobs", BENCH_U32, AT(jobs), 1, JOBS_MAX, "N", "jobs at the same time (default 1)"},
     {"step-ms", BENCH_REAL, AT(step_ms), 0, 1000000, "T",
      "take one batch every T ms (default as fast as they come)"},
@@ -123,10 +124,6 @@ int bench_options_set(struct bench_options *options, size_t i, const char *value
     case BENCH_FLAG:
         *(bool *)target = true;
         break;
-    case BENCH_REFUSED:
-        return failure_set(failure, -EOPNOTSUPP,
-                           "--%s is not supported: no source of this version has token sequences",
-                           option->name);
     }
     options->given |= UINT32_C(1) << i;
     return 0;
@@ -155,6 +152,8 @@ int bench_options_finish(struct bench_options *options, struct failure *failure)
         if (bench_options_given(options, positive[i]) && values[i] <= 0)
             return failure_set(failure, -EINVAL, "--%s must be more than 0", positive[i]);
     }
+    if (bench_options_given(options, "seq") != (strncmp(options->source, "tokens:", 7) == 0))
+        return failure_set(failure, -EINVAL, "--seq and a source of tokens need each other");
     if (bench_options_given(options, "rank") && !bench_options_given(options, "world"))
         return failure_set(failure, -EINVAL, "--rank needs --world");
     for (size_t i = 0; i < 3; i++) {
@@ -183,6 +182,7 @@ int bench_options_spec(const struct bench_options *options, uint32_t i,
     if (options->jobs > 1)
         snprintf(name, sizeof(name), "bench %" PRIu32, i);
     int rc = pinclient_spec_source(spec, options->source);
+    rc = rc < 0 || !options->seq ? rc : pinclient_spec_seq(spec, options->seq);
     rc = rc < 0 || !options->image ? rc : pinclient_spec_image(spec, options->image);
     rc = rc < 0 ? rc : pinclient_spec_flip(spec, options->flip);
     rc = rc < 0 ? rc : pinclient_spec_batch(spec, options->batch);

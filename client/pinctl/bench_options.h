@@ -25,6 +25,7 @@ struct bench_options {
     const char *shuffle;
     const char *last;
     uint32_t rank, world;
+    uint32_t seq; /* 0: no tokens */
     uint32_t jobs;
     double step_ms;   /* 0: as fast as it goes */
     uint64_t epochs;  /* exactly one of epochs, seconds and batches is not 0 */
@@ -34,7 +35,7 @@ struct bench_options {
     uint32_t given; /* options of the command line, a bit each by their place in the table */
 };
 
-enum bench_kind { BENCH_TEXT, BENCH_U32, BENCH_U64, BENCH_REAL, BENCH_FLAG, BENCH_REFUSED };
+enum bench_kind { BENCH_TEXT, BENCH_U32, BENCH_U64, BENCH_REAL, BENCH_FLAG };
 
 struct bench_option {
     const char *name;
@@ -50,7 +51,7 @@ extern const size_t bench_options_count;
 
 void bench_options_init(struct bench_options *options);
 
-/* Takes the value of option i. -EINVAL; -EOPNOTSUPP: an option that this version does not serve. */
+/* Takes the value of option i. -EINVAL. */
 int bench_options_set(struct bench_options *options, size_t i, const char *value,
                       struct failure *failure);
 

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "proto/cleanup.h"
+#include "proto/dtype.h"
 #include "readback.h"
 
 struct checksum {
@@ -18,18 +19,6 @@ struct checksum {
     void *copy;                /* of one tensor of the device */
     uint64_t copy_bytes;
 };
-
-static uint64_t element_bytes(enum pinclient_dtype dtype)
-{
-    switch (dtype) {
-    case PINCLIENT_U8:
-        return 1;
-    case PINCLIENT_F32:
-        return 4;
-    default:
-        return 8;
-    }
-}
 
 int checksum_new(const char *device, struct checksum **checksum_p, struct failure *failure)
 {
@@ -65,7 +54,7 @@ void checksum_free(struct checksum *checksum)
 
 uint64_t checksum_span(const struct pinclient_tensor *tensor)
 {
-    uint64_t span = element_bytes(tensor->dtype);
+    uint64_t span = dtype_table[tensor->dtype].bytes;
 
     for (uint32_t i = 0; i < tensor->n_dims; i++) {
         if (tensor->shape[i] == 0)
@@ -78,7 +67,7 @@ uint64_t checksum_span(const struct pinclient_tensor *tensor)
 /* The first dimension from which on the elements lie without gaps; *run_p: bytes of these. */
 static uint32_t first_dense(const struct pinclient_tensor *tensor, uint64_t *run_p)
 {
-    uint64_t run = element_bytes(tensor->dtype);
+    uint64_t run = dtype_table[tensor->dtype].bytes;
     uint32_t dim = tensor->n_dims;
 
     while (dim > 0 && (tensor->strides[dim - 1] == run || tensor->shape[dim - 1] == 1)) {

@@ -88,7 +88,7 @@ static int run(int argc, char **argv, struct failure *failure)
 
     int rc = options_parse(argc, argv, &options, failure);
     if (rc < 0)
-        return rc == -EOPNOTSUPP ? PINCTL_FAILED : PINCTL_USAGE;
+        return PINCTL_USAGE;
     if (options.help) {
         options_help(options.command, stdout);
         return PINCTL_DONE;

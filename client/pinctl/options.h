@@ -32,7 +32,7 @@ struct options {
 };
 
 /* The texts in *options point into argv, which is reordered. -EINVAL: wrong, in words that name
- * the word; -EOPNOTSUPP: right, but not served by this version. */
+ * the word. */
 int options_parse(int argc, char **argv, struct options *options, struct failure *failure);
 
 /* Help for a command, or for the program with COMMAND_NONE. */

@@ -25,6 +25,8 @@ _Static_assert((int)DELIVERY_MAPPED == (int)PINSERVE__DELIVERY__DELIVERY_MAPPED,
 _Static_assert((int)DELIVERY_HOST == (int)PINSERVE__DELIVERY__DELIVERY_HOST, "deliveries");
 _Static_assert((int)TENSOR_U64 == (int)PINSERVE__DTYPE__DTYPE_U64, "element types");
 _Static_assert((int)TENSOR_F32 == (int)PINSERVE__DTYPE__DTYPE_F32, "element types");
+_Static_assert((int)TENSOR_I32 == (int)PINSERVE__DTYPE__DTYPE_I32, "element types");
+_Static_assert((int)TENSOR_BF16 == (int)PINSERVE__DTYPE__DTYPE_BF16, "element types");
 
 void peer_send_progress(struct peer *peer, uint64_t job, uint64_t indexed)
 {

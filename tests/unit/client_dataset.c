@@ -24,7 +24,7 @@ static void check(const char *pattern, const char *expected)
     char **paths = NULL;
     size_t n = 0;
 
-    if (dataset_expand(pattern, 100, &paths, &n, &failure) < 0)
+    if (dataset_expand("tar", pattern, 100, &paths, &n, &failure) < 0)
         fail_msg("%s: %s", pattern, failure.text);
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -42,7 +42,7 @@ static void check_fails(const char *pattern, int code, const char *text)
     char **paths = NULL;
     size_t n = 0;
 
-    assert_int_equal(dataset_expand(pattern, 100, &paths, &n, &failure), code);
+    assert_int_equal(dataset_expand("tar", pattern, 100, &paths, &n, &failure), code);
     assert_null(paths);
     if (!strstr(failure.text, text))
         fail_msg("%s: \"%s\" lacks \"%s\"", pattern, failure.text, text);
@@ -73,8 +73,8 @@ static void test_wrong_ranges(void **state)
     check_fails("{0..2147483647}{0..2147483647}{0..2147483647}", -EINVAL, "at most 100");
     check_fails("{0..1}{0..1}{0..1}{0..1}{0..1}{0..1}{0..1}{0..1}{0..1}", -EINVAL,
                 "more than 8 ranges");
-    assert_int_equal(dataset_pattern_check("{000..099}.tar", NULL), 0);
-    assert_int_equal(dataset_pattern_check("{000.tar", NULL), -EINVAL);
+    assert_int_equal(dataset_pattern_check("tar", "{000..099}.tar", NULL), 0);
+    assert_int_equal(dataset_pattern_check("tar", "{000.tar", NULL), -EINVAL);
 }
 
 /* Sorted by bytes; a name that has a glob's characters and is there is itself. */

@@ -214,12 +214,17 @@ static void test_bench_refusals(void **state)
                         "--checksum needs --epochs or --batches: what --seconds takes varies");
 }
 
-static void test_token_sequences_are_refused(void **state)
+static void test_seq_and_tokens_need_each_other(void **state)
 {
     (void)state;
-    assert_int_equal(BENCH("--seq", "128"), -EOPNOTSUPP);
-    assert_string_equal(failure.text,
-                        "--seq is not supported: no source of this version has token sequences");
+    assert_int_equal(PARSE("bench", "--source", "tokens:a.bin", "--batch", "1", "--seq", "128"), 0);
+    assert_int_equal(options.bench.seq, 128);
+    assert_refused("--seq and a source of tokens need each other", "bench", "--source",
+                   "tokens:a.bin", "--batch", "1");
+    assert_refused("--seq and a source of tokens need each other", "bench", "--source",
+                   "synthetic:8", "--batch", "1", "--seq", "128");
+    assert_refused("--seq 0: a whole number from 1 to 4294967295 is wanted", "bench", "--source",
+                   "tokens:a.bin", "--batch", "1", "--seq", "0");
 }
 
 /* A zero batch passes the parser and is refused by the library, in its words. */
@@ -266,7 +271,7 @@ int main(void)
         cmocka_unit_test(test_bench_defaults),
         cmocka_unit_test(test_bench_values),
         cmocka_unit_test(test_bench_refusals),
-        cmocka_unit_test(test_token_sequences_are_refused),
+        cmocka_unit_test(test_seq_and_tokens_need_each_other),
         cmocka_unit_test(test_library_refuses_values),
         cmocka_unit_test(test_help_lists_every_option),
     };
