@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "job.h"
+#include "copier.h"
 
 #define USES_FEW 8 /* streams of a batch that need no allocation to be followed */
 
@@ -39,7 +39,57 @@ static const uint8_t *batch_place(const struct pinclient_job *job,
     if (!region || region->bytes < job->slot_bytes ||
         ready->offset > region->bytes - job->slot_bytes)
         return NULL;
+    if (job->delivery == PINSERVE__DELIVERY__DELIVERY_MAPPED)
+        return (const uint8_t *)region->device_address + ready->offset;
     return (const uint8_t *)region->address + ready->offset;
+}
+
+int job_judge(const struct pinclient_job *job, const struct job_cursor *cursor,
+              const Pinserve__BatchReady *ready, const uint8_t **data_p, struct ring **ring_p,
+              struct failure *failure)
+{
+    *data_p = NULL;
+    if (ready->epoch != cursor->epoch || ready->step != cursor->step ||
+        cursor->step >= job->info.steps)
+        return failure_set(failure, -EPROTO,
+                           "the daemon announced step %llu of epoch %llu in place of step %llu of "
+                           "epoch %llu",
+                           (unsigned long long)ready->step, (unsigned long long)ready->epoch,
+                           (unsigned long long)cursor->step, (unsigned long long)cursor->epoch);
+    if (ready->lease < job->info.depth && ready->count >= 1 && ready->count <= job->info.batch)
+        *data_p = batch_place(job, ready, ring_p);
+    if (!*data_p)
+        return failure_set(failure, -EPROTO,
+                           "the daemon announced a batch that lies nowhere: lease %u of %u, %u "
+                           "samples of %u, ring %u, region %u, offset %llu",
+                           ready->lease, job->info.depth, ready->count, job->info.batch,
+                           ready->ring, ready->region, (unsigned long long)ready->offset);
+    return 0;
+}
+
+int job_judge_end(const struct pinclient_job *job, const struct job_cursor *cursor,
+                  const Pinserve__EpochEnd *end, struct failure *failure)
+{
+    if (end->epoch == cursor->epoch && cursor->step == job->info.steps)
+        return 0;
+    return failure_set(failure, -EPROTO,
+                       "the daemon ended epoch %llu before step %llu of epoch %llu",
+                       (unsigned long long)end->epoch, (unsigned long long)cursor->step,
+                       (unsigned long long)cursor->epoch);
+}
+
+void batch_begin(struct pinclient_batch *batch)
+{
+    struct pinclient_job *job = batch->job;
+
+    batch->on_device =
+        batch->ring || batch->copied || job->delivery == PINSERVE__DELIVERY__DELIVERY_MAPPED;
+    batch->n_uses = batch->n_follows = 0;
+    batch->holds = 1;
+    batch->owned = true;
+    batch->late = batch->unfollowed = false;
+    job->n_leased++;
+    job->next.step++;
 }
 
 int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
@@ -49,21 +99,9 @@ int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
     const uint8_t *data = NULL;
     bool taken = false;
 
-    if (ready->epoch != job->next.epoch || ready->step != job->next.step ||
-        job->next.step >= job->info.steps)
-        return failure_set(failure, -EPROTO,
-                           "the daemon announced step %llu of epoch %llu in place of step %llu of "
-                           "epoch %llu",
-                           (unsigned long long)ready->step, (unsigned long long)ready->epoch,
-                           (unsigned long long)job->next.step, (unsigned long long)job->next.epoch);
-    if (ready->lease < job->info.depth && ready->count >= 1 && ready->count <= job->info.batch)
-        data = batch_place(job, ready, &ring);
-    if (!data)
-        return failure_set(failure, -EPROTO,
-                           "the daemon announced a batch that lies nowhere: lease %u of %u, %u "
-                           "samples of %u, ring %u, region %u, offset %llu",
-                           ready->lease, job->info.depth, ready->count, job->info.batch,
-                           ready->ring, ready->region, (unsigned long long)ready->offset);
+    int r = job_judge(job, &job->next, ready, &data, &ring, failure);
+    if (r < 0)
+        return r;
     struct pinclient_batch *batch = &job->batches[ready->lease];
     pthread_mutex_lock(&job->lock);
     if (batch->state == BATCH_FREE) {
@@ -84,12 +122,8 @@ int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,
     batch->step = ready->step;
     batch->data = data;
     batch->ring = ring;
-    batch->n_uses = batch->n_follows = 0;
-    batch->holds = 1;
-    batch->owned = true;
-    batch->late = batch->unfollowed = false;
-    job->n_leased++;
-    job->next.step++;
+    batch->copied = false;
+    batch_begin(batch);
     *batch_p = batch;
     return 0;
 }
@@ -199,11 +233,16 @@ static int batch_give_back(struct pinclient_batch *batch, bool in_driver)
     struct pinclient_job *job = batch->job;
     struct ring *ring = batch->ring;
     uint32_t lease = batch->lease, generation = batch->generation;
+    bool copied = batch->copied;
+    int r = 0;
 
     pthread_mutex_lock(&job->lock);
     batch->state = BATCH_FREE;
     pthread_mutex_unlock(&job->lock);
-    int r = job_send_release(job, lease, generation);
+    if (copied)
+        copier_wake(job);
+    else
+        r = job_send_release(job, lease, generation);
     if (ring) {
         pthread_mutex_lock(&job->lock);
         ring->leases--;

@@ -167,14 +167,20 @@ static int hello_send(struct connection *connection, unsigned can, struct failur
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
     Pinserve__Hello hello = PINSERVE__HELLO__INIT;
     char program[128];
-    char *capabilities[3];
+    char *capabilities[6];
     size_t n = 0;
 
     if (can & CONNECTION_CAN_FD)
         capabilities[n++] = "fd";
     if (can & CONNECTION_CAN_IPC)
         capabilities[n++] = "ipc";
+    if (can & CONNECTION_CAN_COPY)
+        capabilities[n++] = "copy";
     capabilities[n++] = "host";
+    if (can & CONNECTION_CAN_MAPPED)
+        capabilities[n++] = "mapped";
+    if (can & CONNECTION_IS_COHERENT)
+        capabilities[n++] = "coherent";
     snprintf(program, sizeof program, "%.64s, libpinclient " PINCLIENT_VERSION,
              program_invocation_short_name);
     hello.major = PROTOCOL_MAJOR;

@@ -15,8 +15,15 @@
  * in, a daemon that is stopped does not. */
 #define CONNECTION_ANSWER_MS 30000
 
-/* Rungs of delivery that this process can take, for the Hello. */
-enum connection_can { CONNECTION_CAN_FD = 1, CONNECTION_CAN_IPC = 2 };
+/* Deliveries that this process can take besides host, for the Hello; and whether its GPU shares the
+ * host's memory. */
+enum connection_can {
+    CONNECTION_CAN_FD = 1,
+    CONNECTION_CAN_IPC = 2,
+    CONNECTION_CAN_COPY = 4,
+    CONNECTION_CAN_MAPPED = 8,
+    CONNECTION_IS_COHERENT = 16,
+};
 
 struct connection;
 
@@ -24,7 +31,7 @@ struct connection;
  * success only; the failure names the path. */
 int connection_open(const char *socket, struct connection **connection_p, struct failure *failure);
 
-/* The same, telling the daemon which rungs besides host this process can take. */
+/* The same, telling the daemon which deliveries this process can take. */
 int connection_open_for(const char *socket, unsigned can, struct connection **connection_p,
                         struct failure *failure);
 

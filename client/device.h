@@ -14,6 +14,7 @@
 
 #define DEVICE_NAME_MAX 128
 #define DEVICE_IPC_HANDLE_BYTES 64
+#define DEVICE_PCI_MAX 16
 
 struct device;       /* a GPU with its primary context and a stream of the library's own */
 struct device_event; /* a place in a stream */
@@ -33,6 +34,16 @@ int device_number(const struct device *device);
 
 /* Whether a ring can be taken as a file descriptor. As an IPC handle it always can. */
 bool device_can_fd(const struct device *device);
+
+/* Its UUID, and its address: "0000:81:00.0", or "". Of a part of a GPU (MIG) the UUID is its own.
+ */
+const char *device_uuid(const struct device *device);
+void device_pci(const struct device *device, char pci[DEVICE_PCI_MAX]);
+
+/* Whether it can use regions where they lie; and whether it shares the host's memory, so that this
+ * is the best way. */
+bool device_can_map(const struct device *device);
+bool device_is_coherent(const struct device *device);
 
 /* A mapped ring. */
 struct device_ring {
@@ -54,6 +65,25 @@ void device_unregister(struct device *device, const void *address);
 
 /* Whether a release can follow stream now: 0; -EBUSY: it is being captured; -EIO. */
 int device_stream_check(struct device *device, void *stream, struct failure *failure);
+
+/* The address that the GPU uses for host memory; NULL: it has none. */
+const void *device_host_address(struct device *device, const void *address, bool registered);
+
+/* Memory of the GPU for copies of host memory, and the stream that makes them. */
+struct device_copies;
+int device_copies_new(struct device *device, size_t bytes, struct device_copies **copies_p,
+                      struct failure *failure);
+/* No stream may use the memory any more. */
+void device_copies_free(struct device *device, struct device_copies *copies);
+const void *device_copies_address(const struct device_copies *copies);
+/* Copies bytes from origin to offset; then done is called on a thread of the driver's, as by
+ * device_call_behind. On an error it is not, and nothing is under way. */
+int device_copies_start(struct device *device, struct device_copies *copies, size_t offset,
+                        const void *origin, size_t bytes, void (*done)(void *), void *argument,
+                        struct failure *failure);
+/* -EIO: the context is broken, so that done is never called. */
+int device_copies_check(struct device *device, struct device_copies *copies,
+                        struct failure *failure);
 
 /* Takes the place where stream is now; give it back with device_event_free. -EBUSY: stream is being
  * captured; -EIO. */

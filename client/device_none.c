@@ -102,3 +102,66 @@ void device_drain(struct device *device)
 {
     (void)device;
 }
+
+const char *device_uuid(const struct device *device)
+{
+    (void)device;
+    return "";
+}
+
+void device_pci(const struct device *device, char pci[DEVICE_PCI_MAX])
+{
+    (void)device;
+    pci[0] = '\0';
+}
+
+bool device_can_map(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
+bool device_is_coherent(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
+const void *device_host_address(struct device *device, const void *address, bool registered)
+{
+    (void)device, (void)address, (void)registered;
+    return NULL;
+}
+
+int device_copies_new(struct device *device, size_t bytes, struct device_copies **copies_p,
+                      struct failure *failure)
+{
+    (void)device, (void)bytes, (void)copies_p;
+    return failure_set(failure, -ENODEV, "this libpinclient was built without CUDA");
+}
+
+void device_copies_free(struct device *device, struct device_copies *copies)
+{
+    (void)device, (void)copies;
+}
+
+const void *device_copies_address(const struct device_copies *copies)
+{
+    (void)copies;
+    return NULL;
+}
+
+int device_copies_start(struct device *device, struct device_copies *copies, size_t offset,
+                        const void *origin, size_t bytes, void (*done)(void *), void *argument,
+                        struct failure *failure)
+{
+    (void)device, (void)copies, (void)offset, (void)origin, (void)bytes, (void)done, (void)argument;
+    return failure_set(failure, -ENODEV, "this libpinclient was built without CUDA");
+}
+
+int device_copies_check(struct device *device, struct device_copies *copies,
+                        struct failure *failure)
+{
+    (void)device, (void)copies;
+    return failure_set(failure, -ENODEV, "this libpinclient was built without CUDA");
+}

@@ -98,7 +98,7 @@ int pinclient_batch_dlpack(struct pinclient_batch *batch, const char *name, unsi
                            void **managed_p)
 {
     struct pinclient_job *job = batch->job;
-    struct pinclient_tensor tensor;
+    struct pinclient_tensor tensor = {0};
     int r = handle_check(&job->handle);
 
     if (r == 0)
@@ -113,7 +113,7 @@ int pinclient_batch_dlpack(struct pinclient_batch *batch, const char *name, unsi
         free(export);
         return r;
     }
-    const struct device *device = batch->ring ? job->device : NULL;
+    const struct device *device = batch->on_device ? job->device : NULL;
     export->batch = batch;
     if (flags & PINCLIENT_DLPACK_VERSIONED) {
         export->versioned.version.major = 1;

@@ -18,6 +18,7 @@
     CALL(cuDeviceGet)                                                                              \
     CALL(cuDeviceGetUuid)                                                                          \
     CALL(cuDeviceGetAttribute)                                                                     \
+    CALL(cuDeviceGetPCIBusId)                                                                      \
     CALL(cuDevicePrimaryCtxRetain)                                                                 \
     CALL(cuDevicePrimaryCtxRelease)                                                                \
     CALL(cuCtxPushCurrent)                                                                         \
@@ -26,6 +27,7 @@
     CALL(cuStreamCreate)                                                                           \
     CALL(cuStreamDestroy)                                                                          \
     CALL(cuStreamIsCapturing)                                                                      \
+    CALL(cuStreamQuery)                                                                            \
     CALL(cuStreamWaitEvent)                                                                        \
     CALL(cuEventCreate)                                                                            \
     CALL(cuEventDestroy)                                                                           \
@@ -40,6 +42,10 @@
     CALL(cuMemRelease)                                                                             \
     CALL(cuIpcOpenMemHandle)                                                                       \
     CALL(cuIpcCloseMemHandle)                                                                      \
+    CALL(cuMemAlloc)                                                                               \
+    CALL(cuMemFree)                                                                                \
+    CALL(cuMemcpyHtoDAsync)                                                                        \
+    CALL(cuMemHostGetDevicePointer)                                                                \
     CALL(cuMemHostRegister)                                                                        \
     CALL(cuMemHostUnregister)                                                                      \
     CALL(cuPointerGetAttributes)                                                                   \

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "client.h"
+#include "copier.h"
 #include "dataset.h"
 #include "proto/cleanup.h"
 #include "spec.h"
@@ -29,6 +30,7 @@ static void job_close_fds(struct pinclient_job *job)
 
 static void job_free(struct pinclient_job *job)
 {
+    copier_free(job);
     job_unmap_all(job);
     device_close(job->device);
     job_close_fds(job);
@@ -132,9 +134,14 @@ static int job_register(struct pinclient_job *job, const struct pinclient_spec *
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
     Pinserve__OpenJob open = PINSERVE__OPEN_JOB__INIT;
     struct wire_packet reply = WIRE_PACKET_INIT;
+    char pci[DEVICE_PCI_MAX];
 
     spec_open_job(spec, &open);
     open.device = device;
+    if (job->device) {
+        device_pci(job->device, pci);
+        open.pci = pci;
+    }
     message.body_case = PINSERVE__MESSAGE__BODY_OPEN_JOB;
     message.open_job = &open;
     int r = connection_call(job->connection, &message, NULL, 0, &reply, failure);
@@ -172,8 +179,10 @@ static int job_opening_event(struct pinclient_job *job, struct wire_packet *pack
         if (r < 0)
             return r;
         ring = message->job_ready->ring;
-        if (!ring)
-            return 1;
+        if (!ring) {
+            r = job_use_regions(job, failure);
+            return r < 0 ? r : 1;
+        }
         break;
     case PINSERVE__MESSAGE__BODY_RING_REPLACED:
         if (job->token)
@@ -185,7 +194,7 @@ static int job_opening_event(struct pinclient_job *job, struct wire_packet *pack
     if (!ring)
         return failure_set(failure, -EPROTO, "the daemon sent message %d before the job was ready",
                            (int)message->body_case);
-    r = job_add_ring(job, ring, packet, failure);
+    r = job_replace_ring(job, ring, packet, failure);
     return r < 0 ? r : !r;
 }
 
@@ -232,11 +241,25 @@ static void job_say_close(struct pinclient_job *job)
             ring = message->job_ready->ring;
         else if (message->body_case == PINSERVE__MESSAGE__BODY_RING_REPLACED)
             ring = message->ring_replaced->ring;
-        if (ring)
+        if (ring && ring->ring != 0)
             job_answer_ring(job, ring->ring, "the job is being closed");
         answered = message->id == request.id;
         wire_packet_deinit(&packet);
     }
+}
+
+/* Deliveries that the GPU and its driver can do here. */
+static unsigned device_can(const struct device *device)
+{
+    unsigned can = CONNECTION_CAN_IPC | CONNECTION_CAN_COPY;
+
+    if (device_can_fd(device))
+        can |= CONNECTION_CAN_FD;
+    if (device_can_map(device))
+        can |= CONNECTION_CAN_MAPPED;
+    if (device_can_map(device) && device_is_coherent(device))
+        can |= CONNECTION_IS_COHERENT;
+    return can;
 }
 
 static int job_open(struct pinclient_job *job, const struct pinclient *client,
@@ -249,7 +272,7 @@ static int job_open(struct pinclient_job *job, const struct pinclient *client,
     if (r < 0)
         return r;
     if (job->device)
-        can = CONNECTION_CAN_IPC | (device_can_fd(job->device) ? CONNECTION_CAN_FD : 0);
+        can = device_can(job->device);
     r = connection_open_for(connection_path(client->connection), can, &job->connection, failure);
     if (r == 0)
         r = job_watch(job, failure);
@@ -306,6 +329,8 @@ void pinclient_job_close(struct pinclient_job *job)
         job->connection = NULL;
         return;
     }
+    if (job->copier)
+        copier_give_back(job);
     if (job->final.code != -EPIPE)
         job_say_close(job);
     pthread_mutex_lock(&job->calls);

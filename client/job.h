@@ -29,6 +29,7 @@
 struct region {
     uint32_t number;
     void *address;
+    const void *device_address; /* of the same bytes; NULL: none */
     uint64_t bytes;
     bool registered; /* with the device */
 };
@@ -42,6 +43,8 @@ struct ring {
 
 enum batch_state {
     BATCH_FREE,
+    BATCH_COPYING,   /* delivery copy: its bytes are on their way */
+    BATCH_COPIED,    /* delivery copy: not yet the caller's */
     BATCH_LEASED,    /* the caller's */
     BATCH_RELEASING, /* released; a stream still works on it */
 };
@@ -58,7 +61,9 @@ struct pinclient_batch {
     uint32_t lease, generation, count;
     uint64_t epoch, step;
     const uint8_t *data;    /* of the slot */
-    struct ring *ring;      /* NULL: in a region */
+    struct ring *ring;      /* NULL: in a region, or copied */
+    bool copied;            /* into memory of the job's own: the daemon's lease is released */
+    bool on_device;         /* data is an address of the GPU's */
     struct batch_use *uses; /* room for n_uses_room, kept from lease to lease */
     size_t n_uses, n_uses_room;
 
@@ -97,13 +102,14 @@ struct pinclient_job {
     uint64_t slot_bytes;
     struct tensor tensors[TENSORS_MAX];
     struct job_cursor next;
-    uint32_t n_leased; /* batches in state BATCH_LEASED */
-    uint32_t n_late;   /* of these, those that are late */
+    uint32_t n_leased;           /* batches in state BATCH_LEASED */
+    uint32_t n_late;             /* of these, those that are late */
     struct transform_plan *plan; /* of the last pinclient_transform; NULL */
     pthread_mutex_t calls;
 
     struct region *regions;
     size_t n_regions;
+    struct copier *copier; /* delivery copy; else NULL */
 
     pthread_mutex_t lock;
     unsigned references;
@@ -127,6 +133,9 @@ void job_forget_ready(struct pinclient_job *job);
 
 /* -- mapping.c ------------------------------------------------------------------------------- */
 
+/* Sets up a delivery without a ring, once the regions are there. */
+int job_use_regions(struct pinclient_job *job, struct failure *failure);
+
 /* Maps the region that RegionAdded brings. */
 int job_add_region(struct pinclient_job *job, struct wire_packet *packet, struct failure *failure);
 const struct region *job_find_region(const struct pinclient_job *job, uint32_t number);
@@ -136,6 +145,9 @@ const struct region *job_find_region(const struct pinclient_job *job, uint32_t n
  * it was told); negative: no longer any use. */
 int job_add_ring(struct pinclient_job *job, const Pinserve__Ring *offer, struct wire_packet *packet,
                  struct failure *why);
+/* The same for RingReplaced, which may also end the use of rings: then 0. */
+int job_replace_ring(struct pinclient_job *job, const Pinserve__Ring *offer,
+                     struct wire_packet *packet, struct failure *failure);
 struct ring *job_find_ring(const struct pinclient_job *job, uint32_t number);
 
 /* Tells the daemon whether the ring could be opened: error NULL, or why not. */
@@ -148,6 +160,19 @@ void job_reap_rings(struct pinclient_job *job);
 void job_unmap_all(struct pinclient_job *job);
 
 /* -- batch.c --------------------------------------------------------------------------------- */
+
+/* Checks that BatchReady is of the step at the cursor, and finds its bytes; -EPROTO. Ring NULL:
+ * they are in a region. */
+int job_judge(const struct pinclient_job *job, const struct job_cursor *cursor,
+              const Pinserve__BatchReady *ready, const uint8_t **data_p, struct ring **ring_p,
+              struct failure *failure);
+
+/* The same for EpochEnd. */
+int job_judge_end(const struct pinclient_job *job, const struct job_cursor *cursor,
+                  const Pinserve__EpochEnd *end, struct failure *failure);
+
+/* A batch that is LEASED now is the caller's: its place is known. */
+void batch_begin(struct pinclient_batch *batch);
 
 /* Makes a lease of what BatchReady says; -EPROTO. */
 int job_lease(struct pinclient_job *job, const Pinserve__BatchReady *ready,

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "job.h"
+#include "copier.h"
 #include "proto/cleanup.h"
 
 const struct region *job_find_region(const struct pinclient_job *job, uint32_t number)
@@ -36,12 +36,32 @@ int job_add_region(struct pinclient_job *job, struct wire_packet *packet, struct
     if (address == MAP_FAILED)
         return failure_set(failure, -errno, "cannot map region %u of %llu bytes: %s", added->region,
                            (unsigned long long)added->bytes, strerror(errno));
-    regions[job->n_regions++] = (struct region){
+    struct region *region = &regions[job->n_regions++];
+    *region = (struct region){
         .number = added->region,
         .address = address,
         .bytes = added->bytes,
         .registered = job->device && device_register(job->device, address, added->bytes),
     };
+    if (job->device)
+        region->device_address = device_host_address(job->device, address, region->registered);
+    return 0;
+}
+
+int job_use_regions(struct pinclient_job *job, struct failure *failure)
+{
+    if (job->delivery == PINSERVE__DELIVERY__DELIVERY_HOST)
+        return 0;
+    if (!job->device)
+        return failure_set(failure, -ENODEV, "the client has no access to %s", job->device_name);
+    if (job->delivery == PINSERVE__DELIVERY__DELIVERY_COPY)
+        return job->copier ? 0 : copier_new(job, failure);
+    for (size_t i = 0; i < job->n_regions; i++)
+        if (!job->regions[i].device_address)
+            return failure_set(failure, -EIO,
+                               "delivery mapped: %s cannot use region %u where it "
+                               "lies",
+                               job->device_name, job->regions[i].number);
     return 0;
 }
 
@@ -132,6 +152,19 @@ int job_add_ring(struct pinclient_job *job, const Pinserve__Ring *offer, struct 
     return 0;
 }
 
+int job_replace_ring(struct pinclient_job *job, const Pinserve__Ring *offer,
+                     struct wire_packet *packet, struct failure *failure)
+{
+    if (offer->ring != 0)
+        return job_add_ring(job, offer, packet, failure);
+    if (offer->delivery != PINSERVE__DELIVERY__DELIVERY_COPY)
+        return failure_set(failure, -EPROTO, "the daemon replaced a ring by delivery %d",
+                           (int)offer->delivery);
+    job->delivery = offer->delivery;
+    job->info.delivery = job_delivery_text(offer->delivery);
+    return job_use_regions(job, failure);
+}
+
 /* Takes the first ring out that is done with: replaced and without leases, or any. */
 static struct ring *ring_take(struct pinclient_job *job, bool any)
 {
@@ -141,7 +174,7 @@ static struct ring *ring_take(struct pinclient_job *job, bool any)
     list_for_each(item, &job->rings)
     {
         struct ring *ring = list_entry(item, struct ring, link);
-        if (any || (ring->leases == 0 && item->next != &job->rings)) {
+        if (any || (ring->leases == 0 && (job->copier || item->next != &job->rings))) {
             list_remove(item);
             found = ring;
             break;
@@ -162,8 +195,9 @@ void job_reap_rings(struct pinclient_job *job)
 {
     struct ring *ring;
 
-    /* Only the caller's thread adds and removes rings: one ring means nothing to do. */
-    if (job->rings.next == job->rings.prev)
+    /* Only the caller's thread adds and removes rings: one ring means nothing to do, as long as it
+     * is in force. */
+    if (job->rings.next == job->rings.prev && !job->copier)
         return;
     while ((ring = ring_take(job, false)))
         ring_close(job, ring);

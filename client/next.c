@@ -3,16 +3,18 @@
  * end of the job. Batches are pushed ahead, so that taking one that is there is
  * one call of recvmsg.
  */
-#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "job.h"
+#include "copier.h"
 #include "proto/token.h"
 
 /* More than any result of pinclient_next: the message brought nothing for the caller. */
 #define NEXT_MORE 1000
+
+/* While copies are under way: how often to ask whether they still can end. */
+#define COPIES_CHECK_MS 500
 
 /* Keeps an error that is final for the job and makes its fd readable for good. */
 static int job_end(struct pinclient_job *job, const struct failure *failure)
@@ -29,11 +31,10 @@ static int job_end(struct pinclient_job *job, const struct failure *failure)
 static int epoch_end(struct pinclient_job *job, const Pinserve__EpochEnd *end,
                      struct failure *failure)
 {
-    if (end->epoch != job->next.epoch || job->next.step != job->info.steps)
-        return failure_set(failure, -EPROTO,
-                           "the daemon ended epoch %llu before step %llu of epoch %llu",
-                           (unsigned long long)end->epoch, (unsigned long long)job->next.step,
-                           (unsigned long long)job->next.epoch);
+    int r = job_judge_end(job, &job->next, end, failure);
+
+    if (r < 0)
+        return r;
     job->next = (struct job_cursor){job->next.epoch + 1, 0};
     return PINCLIENT_EPOCH_END;
 }
@@ -47,9 +48,15 @@ static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
 
     switch (message->body_case) {
     case PINSERVE__MESSAGE__BODY_BATCH_READY:
-        return job_lease(job, message->batch_ready, batch_p, failure);
+        if (!job->copier)
+            return job_lease(job, message->batch_ready, batch_p, failure);
+        r = copier_announce(job, message->batch_ready, failure);
+        return r < 0 ? r : NEXT_MORE;
     case PINSERVE__MESSAGE__BODY_EPOCH_END:
-        return epoch_end(job, message->epoch_end, failure);
+        if (!job->copier)
+            return epoch_end(job, message->epoch_end, failure);
+        r = copier_end_epoch(job, message->epoch_end, failure);
+        return r < 0 ? r : NEXT_MORE;
     case PINSERVE__MESSAGE__BODY_JOB_FAILED:
         return failure_set(failure, connection_code(message->job_failed->code), "%s",
                            message->job_failed->text);
@@ -59,7 +66,7 @@ static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
     case PINSERVE__MESSAGE__BODY_RING_REPLACED:
         if (!message->ring_replaced->ring)
             break;
-        r = job_add_ring(job, message->ring_replaced->ring, packet, failure);
+        r = job_replace_ring(job, message->ring_replaced->ring, packet, failure);
         return r < 0 ? r : NEXT_MORE;
     case PINSERVE__MESSAGE__BODY_PROGRESS:
     case PINSERVE__MESSAGE__BODY_GOODBYE:
@@ -73,11 +80,45 @@ static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
                        (int)message->body_case);
 }
 
-/* Waits for the socket. 0 when there is something to receive. */
+/* Takes what waits on the socket: one message for the caller, or with delivery copy all that there
+ * are, whose copies are started. As job_take_event, or -EAGAIN: nothing is there yet. */
+static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch_p,
+                       struct failure *failure)
+{
+    struct wire_packet packet = WIRE_PACKET_INIT;
+    int r = 0;
+
+    while (!job->copier || !copier_failure(job->copier)) {
+        r = connection_receive(job->connection, MSG_DONTWAIT, &packet, failure);
+        if (r == 0) {
+            r = job_take_event(job, &packet, batch_p, failure);
+            wire_packet_deinit(&packet);
+        }
+        if (r == NEXT_MORE)
+            continue;
+        if (r == -EINTR)
+            r = -EAGAIN;
+        if (!job->copier || r == -EAGAIN)
+            break;
+        copier_fail(job, failure);
+    }
+    if (!job->copier)
+        return r;
+    copier_start(job);
+    r = copier_take(job, batch_p);
+    if (r == -EAGAIN && copier_failure(job->copier) && !copier_pending(job->copier)) {
+        *failure = *copier_failure(job->copier);
+        r = failure->code;
+    }
+    return r;
+}
+
+/* Waits for the socket, and for what a copier does. 0 when there may be something. */
 static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
 {
     struct failure *failure = job->handle.failure;
-    struct pollfd pollfd = {.fd = connection_socket(job->connection), .events = POLLIN};
+    struct pollfd pollfd = {.fd = job->copier ? job->epoll_fd : connection_socket(job->connection),
+                            .events = POLLIN};
     int64_t left = -1;
 
     /* The end of an epoch needs no lease. */
@@ -91,6 +132,8 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
         if (left <= 0)
             return failure_set(failure, -ETIMEDOUT, "no batch within %d ms", timeout_ms);
     }
+    if (job->copier && copier_busy(job) && (left < 0 || left > COPIES_CHECK_MS))
+        left = COPIES_CHECK_MS;
     pthread_mutex_unlock(&job->calls);
     int r = poll(&pollfd, 1, (int)left);
     pthread_mutex_lock(&job->calls);
@@ -103,7 +146,6 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
 
 static int job_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
 {
-    struct wire_packet packet = WIRE_PACKET_INIT;
     struct failure failure;
     int64_t deadline = 0;
     int r;
@@ -113,22 +155,18 @@ static int job_next(struct pinclient_job *job, int timeout_ms, struct pinclient_
         return failure_set(job->handle.failure, job->final.code, "%s", job->final.text);
     job_reap_rings(job);
     for (;;) {
-        r = connection_receive(job->connection, MSG_DONTWAIT, &packet, &failure);
-        if (r == 0) {
-            r = job_take_event(job, &packet, batch_p, &failure);
-            wire_packet_deinit(&packet);
-            if (r == NEXT_MORE)
-                continue;
-        }
+        r = job_receive(job, batch_p, &failure);
         if (r >= 0)
             return r;
-        if (r != -EAGAIN && r != -EINTR)
+        if (r != -EAGAIN)
             return job_end(job, &failure);
         if (timeout_ms > 0 && deadline == 0)
             deadline = connection_clock_ms() + timeout_ms;
         r = job_wait(job, timeout_ms, deadline);
         if (r < 0)
             return r;
+        if (job->copier && copier_busy(job) && copier_check(job, &failure) < 0)
+            return job_end(job, &failure);
     }
 }
 

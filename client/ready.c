@@ -2,6 +2,7 @@
  * JobReady: what a job got, checked, so that nothing later reads outside a slot
  * whatever the daemon said.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "job.h"
@@ -83,8 +84,12 @@ const char *job_delivery_text(Pinserve__Delivery delivery)
         return "fd";
     case PINSERVE__DELIVERY__DELIVERY_IPC:
         return "ipc";
+    case PINSERVE__DELIVERY__DELIVERY_COPY:
+        return "copy";
     case PINSERVE__DELIVERY__DELIVERY_HOST:
         return "host";
+    case PINSERVE__DELIVERY__DELIVERY_MAPPED:
+        return "mapped";
     default:
         return NULL;
     }
@@ -101,7 +106,8 @@ static int ready_check(const Pinserve__JobReady *ready, struct failure *failure)
         return failure_set(failure, -EOPNOTSUPP,
                            "the daemon chose delivery %d, which this library does not know",
                            (int)ready->delivery);
-    if (!ready->ring != (ready->delivery == PINSERVE__DELIVERY__DELIVERY_HOST))
+    if (!ready->ring == (ready->delivery == PINSERVE__DELIVERY__DELIVERY_FD ||
+                         ready->delivery == PINSERVE__DELIVERY__DELIVERY_IPC))
         return failure_set(failure, -EPROTO, "the daemon chose delivery %s %s a ring",
                            job_delivery_text(ready->delivery), ready->ring ? "with" : "without");
     return 0;
@@ -136,7 +142,8 @@ int job_take_ready(struct pinclient_job *job, const Pinserve__JobReady *ready,
     job->slot_bytes = ready->slot_bytes;
     job->delivery = ready->delivery;
     job->next = (struct job_cursor){ready->epoch, ready->step};
-    memcpy(job->device_name, ready->device, strlen(ready->device) + 1);
+    snprintf(job->device_name, sizeof job->device_name, "%s",
+             job->device ? device_uuid(job->device) : ready->device);
     job->info.steps = ready->steps;
     job->info.samples = ready->samples;
     job->info.batch = ready->batch;

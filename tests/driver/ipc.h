@@ -14,7 +14,8 @@
  * asked for. */
 bool ipc_offer(int fd, size_t bytes, char *handle);
 
-/* Made by this process, which cannot open it. */
+/* Made by this process, which cannot open it; or, as the real driver has it, by one that has this
+ * one's number in another pid namespace. */
 bool ipc_is_own(const char *handle);
 
 /* The memory of a handle: an fd of the caller's, or -1. */

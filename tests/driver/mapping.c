@@ -77,6 +77,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
     if (result != CUDA_SUCCESS)
         return result;
+    if (driver_settings.no_import)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         fstat((int)(intptr_t)shareable, &status) || status.st_size % (off_t)DRIVER_GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;

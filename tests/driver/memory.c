@@ -66,6 +66,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigne
 
     if (result != CUDA_SUCCESS)
         return result;
+    if (driver_settings.no_import)
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || ipc_is_own(handle.reserved))
         return flags ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     fd = ipc_take(handle.reserved, &bytes);

@@ -145,6 +145,11 @@ bool driver_is_device_memory(CUdeviceptr address, size_t bytes, bool to_write)
             found = bytes <= range->address + range->bytes - address &&
                     (to_write ? range->writable : range->readable);
     }
+    /* Registered host memory has a device address, which is its own. */
+    const struct range *host = range_find(RANGE_REGISTERED, address);
+
+    if (host && !to_write)
+        found = found || bytes <= host->address + host->bytes - address;
     pthread_mutex_unlock(&driver_lock);
     return found;
 }

@@ -123,6 +123,11 @@ static void ring_missing(Pinserve__JobReady *ready)
 
 static void unknown_delivery(Pinserve__JobReady *ready)
 {
+    ready->delivery = (Pinserve__Delivery)99;
+}
+
+static void copy_without_a_gpu(Pinserve__JobReady *ready)
+{
     ready->delivery = PINSERVE__DELIVERY__DELIVERY_COPY;
 }
 
@@ -146,7 +151,8 @@ static void test_contradictions(void **state)
         {other_batch, -EPROTO, "\"data\" wrongly"},
         {unknown_type, -EPROTO, "\"data\" wrongly"},
         {ring_missing, -EPROTO, "delivery fd without a ring"},
-        {unknown_delivery, -EOPNOTSUPP, "delivery 3"},
+        {unknown_delivery, -EOPNOTSUPP, "delivery 99"},
+        {copy_without_a_gpu, -ENODEV, "no access to host"},
     };
     struct peer peer;
     struct pinclient_job *job;
