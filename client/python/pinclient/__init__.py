@@ -1,0 +1,23 @@
+"""Batches from pinserve for PyTorch, JAX, CuPy and NumPy.
+
+    loader = pinclient.Loader("folder:/data/train", 256, image="random-crop:224", flip=0.5,
+                              shuffle=True, transform=pinclient.Normalize())
+    for epoch in range(90):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            loss = criterion(model(batch["image"]), batch["label"])
+
+The daemon of the machine, pinserved, reads and decodes; batches are complete in the GPU's memory
+when they come. `Loader` tells all options.
+"""
+
+from ._errors import AllLeased, BadSample, DaemonGone, Error, Forked, Timeout
+from ._private import PrivateDaemon
+from ._tensor import Batch, Tensor
+from ._transform import IMAGENET_MEAN, IMAGENET_STD, Normalize
+from .loader import Loader
+
+__version__ = "0.1.0"
+
+__all__ = ["AllLeased", "BadSample", "Batch", "DaemonGone", "Error", "Forked", "IMAGENET_MEAN",
+           "IMAGENET_STD", "Loader", "Normalize", "PrivateDaemon", "Tensor", "Timeout"]
