@@ -7,7 +7,9 @@ import signal
 import threading
 import time
 
+import arrays
 import images
+import numpy
 from daemon import GPU, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 
 IMAGE = ["--image", "random-crop:32", "--flip", "0.5"]
@@ -24,6 +26,26 @@ def sources(path):
         "tar": ["--source", f"tar:{path}/s-{{000..002}}.tar", *IMAGE, "--batch", "7"],
         "u8": ["--source", "synthetic:3x16x16:u8:50", "--batch", "8", "--last", "partial"],
         "f32": ["--source", "synthetic:7x5:f32:50", "--batch", "8"],
+        **plain_sources(path),
+    }
+
+
+def plain_sources(path):
+    """Records and tokens: in the file as they are delivered, or not."""
+    arrays.make_arrays(f"{path}/arrays")
+    arrays.make_tokens(f"{path}/tokens", [5000, 40, 2001])
+    numpy.save(f"{path}/labels.npy", numpy.arange(26)[::-1])
+    return {
+        "records": ["--source", f"records:{path}/arrays/large.npy,labels={path}/labels.npy",
+                    "--batch", "4", "--last", "pad"],
+        "big-endian": ["--source", f"records:{path}/arrays/big.npy", "--batch", "4"],
+        "fortran": ["--source", f"records:{path}/arrays/fortran.npy", "--batch", "5", "--last",
+                    "partial"],
+        "raw": ["--source", f"records:{path}/tokens/t0.bin:5x10:bf16", "--batch", "6"],
+        "tokens": ["--source", f"tokens:{path}/tokens/t{{0..2}}.bin", "--seq", "64", "--batch",
+                   "7"],
+        "random": ["--source", f"tokens:{path}/tokens/t*.bin,random,out=i64", "--seq", "64",
+                   "--batch", "7"],
     }
 
 

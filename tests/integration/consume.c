@@ -6,8 +6,10 @@
  *   consume [--socket PATH] --source S [--image I] [--flip P] [--batch N] [--device D]
  *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--rank R --world W]
  *           [--start EPOCH:STEP] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
- *           [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first] [--again N]
+ *           [--seq N] [--values] [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first]
+ * [--again N]
  *
+ * --values     prints the bytes of the samples' tensor, too, on the host
  * --hold N     keeps the last N batches leased
  * --wait       after the batches asked for: waits for end of standard input, leases held
  * --fork       after the first batch: a child tries to go on, and prints what it was told
@@ -37,7 +39,7 @@ struct consume {
     unsigned n_held, hold, again;
     uint64_t batches, epochs;
     int timeout_ms, step_ms;
-    bool wait, fork_child, close_first, on_host;
+    bool wait, fork_child, close_first, on_host, values;
 };
 
 static int consume_fail(const char *what, int code, const char *text)
@@ -72,6 +74,22 @@ static void print_u64(const struct pinclient_batch *batch, const char *name)
     printf("]");
 }
 
+/* The first tensor, in hexadecimal digits. */
+static void print_values(const struct pinclient_batch *batch)
+{
+    struct pinclient_tensor tensor;
+
+    if (pinclient_batch_tensor_at(batch, 0, &tensor) < 0)
+        return;
+    printf(", \"tensor\": \"%s\", \"dtype\": %d, \"shape\": [", tensor.name, (int)tensor.dtype);
+    for (uint32_t i = 0; i < tensor.n_dims; i++)
+        printf("%s%" PRIu64, i ? ", " : "", tensor.shape[i]);
+    printf("], \"values\": \"");
+    for (uint64_t i = 0; i < tensor.bytes; i++)
+        printf("%02x", ((const uint8_t *)tensor.data)[i]);
+    printf("\"");
+}
+
 /* Device memory is not read here: only the stand-in's would be readable. */
 static void print_batch(const struct consume *consume, const struct pinclient_batch *batch)
 {
@@ -84,6 +102,8 @@ static void print_batch(const struct consume *consume, const struct pinclient_ba
         print_u64(batch, "index");
         print_u64(batch, "label");
         print_u64(batch, "status");
+        if (consume->values)
+            print_values(batch);
     }
     puts("}");
     fflush(stdout);
@@ -216,6 +236,8 @@ enum {
     FORK,
     CLOSE_FIRST,
     AGAIN,
+    SEQ,
+    VALUES,
 };
 
 static const struct option options[] = {
@@ -243,6 +265,8 @@ static const struct option options[] = {
     {"fork", no_argument, NULL, FORK},
     {"close-first", no_argument, NULL, CLOSE_FIRST},
     {"again", required_argument, NULL, AGAIN},
+    {"seq", required_argument, NULL, SEQ},
+    {"values", no_argument, NULL, VALUES},
     {NULL, 0, NULL, 0},
 };
 
@@ -269,6 +293,8 @@ static int spec_option(struct pinclient_spec *spec, int option, const char *valu
         return pinclient_spec_depth(spec, (uint32_t)strtoul(value, NULL, 10));
     case SEED:
         return pinclient_spec_seed(spec, strtoull(value, NULL, 10));
+    case SEQ:
+        return pinclient_spec_seq(spec, (uint32_t)strtoul(value, NULL, 10));
     case SHUFFLE:
         return pinclient_spec_shuffle(spec, value);
     case LAST:
@@ -314,6 +340,8 @@ static int consume_parse(struct consume *consume, int argc, char **argv, const c
             consume->fork_child = true;
         else if (option == CLOSE_FIRST)
             consume->close_first = true;
+        else if (option == VALUES)
+            consume->values = true;
         else if (option == '?')
             return 2;
         else

@@ -3,7 +3,9 @@ ranks, tokens and restarts agree on."""
 
 import os
 
+import arrays
 import images
+import numpy
 from daemon import Daemon, expect, expect_equal, folder, run
 
 SYNTHETIC = ["--source", "synthetic:8:u8:26"]
@@ -87,6 +89,119 @@ def test_labels_of_tar_shards():
                 expect(all(label == i % 5 for i, label in pairs), f"labels: {pairs}")
 
 
+def values(events, dtype):
+    """Sample number -> its values, of one epoch."""
+    out = {}
+    for batch in batches(events):
+        array = numpy.frombuffer(bytes.fromhex(batch["values"]), dtype).reshape(batch["shape"])
+        out.update(zip(batch["index"], array))
+    return out
+
+
+WHOLE = ["--last", "partial", "--epochs", "1", "--values"]
+
+
+def same_bytes(got, wanted, what):
+    expect_equal(sorted(got), list(range(len(wanted))), f"{what}: indices")
+    for i, sample in enumerate(wanted):
+        expect(got[i].tobytes() == numpy.ascontiguousarray(sample).tobytes(),
+               f"{what}: sample {i} has other bytes")
+
+
+def test_records_are_what_numpy_sees():
+    with folder() as path, Daemon() as daemon:
+        for name, array in arrays.make_arrays(path).items():
+            events = daemon.batches("--source", f"records:{path}/{name}.npy", "--batch", "4",
+                                    *WHOLE)
+            batch = batches(events)[0]
+            native = array.dtype.newbyteorder("=")
+            expect_equal((batch["tensor"], batch["shape"], arrays.TYPES[batch["dtype"]]),
+                         ("data", [4, *array.shape[1:]], native.str[1:]), f"{name}: tensor")
+            same_bytes(values(events, native), numpy.load(f"{path}/{name}.npy").astype(native),
+                       name)
+            expect_equal(set(column(events, "label")), {-1}, f"{name}: labels that are not there")
+        array.tofile(f"{path}/raw.bin")
+        events = daemon.batches("--source", f"records:{path}/raw.bin:70x1000:u8", "--batch", "4",
+                                *WHOLE)
+        expect_equal(batches(events)[0]["shape"], [4, 70, 1000], "the shape that is given")
+        same_bytes(values(events, "u1"), array, "a raw file")
+
+
+def test_header_versions_are_equal():
+    array = arrays.numbers(6 * 4, "<f4").reshape(6, 4)
+    with folder() as path, Daemon() as daemon:
+        for version in (1, 2, 3):
+            with open(f"{path}/v{version}.npy", "wb") as file:
+                numpy.lib.format.write_array(file, array, version=(version, 0))
+            events = daemon.batches("--source", f"records:{path}/v{version}.npy", "--batch", "4",
+                                    *WHOLE)
+            same_bytes(values(events, "<f4"), array, f"version {version}")
+
+
+def test_labels_of_records():
+    with folder() as path, Daemon() as daemon:
+        numpy.save(f"{path}/a.npy", numpy.zeros((10, 3), "u1"))
+        for dtype in ("u1", "i1", "<i2", ">u2", "<i4", ">i8"):
+            labels = (numpy.arange(10) * 12).astype(dtype)
+            numpy.save(f"{path}/l,{dtype}.npy", labels)
+            events = daemon.batches(
+                "--source", f"records:{path}/a.npy,labels={path}/l,{dtype}.npy", "--batch", "3",
+                "--last", "partial", "--epochs", "1")
+            pairs = dict(zip(column(events, "index"), column(events, "label")))
+            expect_equal(pairs, {i: int(label) for i, label in enumerate(labels)}, dtype)
+
+
+def test_windows_of_tokens():
+    sizes = [100, 0, 9, 8, 1234]
+    with folder() as path, Daemon() as daemon:
+        for width, dtype, high in (("u16", "<u2", 2**16), ("u32", "<u4", 2**31),
+                                   ("i32", "<i4", 2**31)):
+            files = arrays.make_tokens(path, sizes, dtype, high)
+            for stride, out in ((8, "i32"), (3, "i64"), (20, "i32")):
+                events = daemon.batches(
+                    "--source", f"tokens:{path}/t{{0..4}}.bin:{width},stride={stride},out={out}",
+                    "--seq", "8", "--batch", "32", *WHOLE)
+                expect_equal(batches(events)[0]["tensor"], "tokens", "the tensor's name")
+                native = "<i4" if out == "i32" else "<i8"
+                same_bytes(values(events, native),
+                           [w.astype(native) for w in arrays.windows(files, 8, stride)],
+                           f"{width}, stride {stride}")
+
+
+def test_random_windows():
+    """As many as at a stride of seq, other ones in each epoch, the same for the same seed."""
+    with folder() as path, Daemon() as daemon:
+        files = arrays.make_tokens(path, [3000, 500], high=2**16)
+        known = {w.astype("<i4").tobytes() for w in arrays.windows(files, 16, 1)}
+        spec = ["--source", f"tokens:{path}/t*.bin,random", "--seq", "16", "--batch", "10",
+                "--last", "partial", "--values"]
+        first = daemon.batches(*spec, "--epochs", "2")
+        count = len(arrays.windows(files, 16, 16))
+        epochs = []
+        for epoch in (0, 1):
+            events = [e for e in batches(first) if e["epoch"] == epoch]
+            epochs.append(values(events, "<i4"))
+            expect_equal(sorted(epochs[-1]), list(range(count)), "samples of an epoch")
+            expect(all(w.tobytes() in known for w in epochs[-1].values()), "windows of the files")
+        moved = sum(epochs[0][i].tobytes() != epochs[1][i].tobytes() for i in range(count))
+        expect(moved > count * 0.9, f"{moved} of {count} windows differ between epochs")
+        again = daemon.batches(*spec, "--start", "1:0", "--epochs", "1")
+        expect_equal([b["values"] for b in batches(again)],
+                     [b["values"] for b in batches(first) if b["epoch"] == 1],
+                     "an epoch by itself")
+
+
+def test_tokens_of_another_length_are_other_data():
+    with folder() as path, Daemon() as daemon:
+        arrays.make_tokens(path, [3000])
+        spec = ["--source", f"tokens:{path}/t0.bin", "--batch", "4"]
+        saved = token(daemon.batches(*spec, "--seq", "16", "--batches", "1"))
+        refused = error(daemon.batches(*spec, "--seq", "17", "--token", saved))
+        expect("t0.bin" in refused["text"], refused["text"])
+        events = daemon.batches(*spec, "--seq", "16", "--token", saved, "--batches", "1")
+        expect_equal(batches(events)[0]["step"], 1, "the same length goes on")
+
+
 def test_resume_in_order():
     """20 unshuffled samples, batch 4, token after 2 batches, daemon restarted: 8 to 11 come next,
     and the following epoch has all 20."""
@@ -164,7 +279,9 @@ def test_batch_larger_than_the_data():
 
 
 run([test_partial_has_every_sample_once, test_pad_marks_what_it_repeats, test_uneven_shards,
-     test_labels_of_a_folder, test_labels_of_tar_shards, test_resume_in_order,
+     test_labels_of_a_folder, test_labels_of_tar_shards, test_records_are_what_numpy_sees,
+     test_header_versions_are_equal, test_labels_of_records, test_windows_of_tokens,
+     test_random_windows, test_tokens_of_another_length_are_other_data, test_resume_in_order,
      test_resume_while_shuffling, test_token_after_the_last_batch_resumes_with_the_end,
      test_another_world_with_the_same_global_batch, test_token_for_something_else_is_refused,
      test_batch_larger_than_the_data])

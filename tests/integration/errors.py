@@ -1,9 +1,12 @@
 """An error names the thing: from the library and from pinctl, with the documented exit status."""
 
+import json
 import os
 import tarfile
 
+import arrays
 import images
+import numpy
 from daemon import Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 
 
@@ -85,6 +88,67 @@ def test_a_corrupt_tar_member_is_named():
         both(daemon, ["cut.tar"], "--source", f"tar:{path}/cut.tar", *CROP, "--batch", "2")
 
 
+def test_arrays_that_are_not_served():
+    with Daemon() as daemon, folder() as path:
+        numpy.save(f"{path}/object.npy", numpy.array([{}, 1], dtype=object), allow_pickle=True)
+        numpy.save(f"{path}/struct.npy", numpy.zeros(3, [("a", "<f4")]))
+        numpy.save(f"{path}/complex.npy", numpy.zeros((3, 4), "c8"))
+        numpy.save(f"{path}/a.npy", numpy.zeros((3, 4), "f4"))
+        numpy.save(f"{path}/two.npy", numpy.zeros(2, "i8"))
+        with open(f"{path}/cut.npy", "wb") as file, open(f"{path}/a.npy", "rb") as whole:
+            file.write(whole.read()[:-1])
+        for source, words in (
+                ("none.npy", ["none.npy"]), ("object.npy", ["object.npy", "never unpickled"]),
+                ("struct.npy", ["struct.npy", "fields"]), ("complex.npy", ["'<c8'"]),
+                ("cut.npy", ["cut.npy", "48 bytes", "47"]),
+                (f"a.npy,labels={path}/two.npy", ["two.npy", "3 records"]),
+                (f"a.npy,labels={path}/a.npy", ["labels", "2 dimensions"]),
+                (f"a.npy,labels={path}/gone.npy", ["gone.npy"]),
+                ("two.npy:5x7:u8", ["144 bytes", "multiple of 35"])):
+            both(daemon, words, "--source", f"records:{path}/{source}", *ON_HOST, "--batch", "1")
+        both(daemon, ["a.npy", "crop"], "--source", f"records:{path}/a.npy", *CROP, "--batch", "1")
+
+
+def test_tokens_that_are_not_served():
+    with Daemon() as daemon, folder() as path:
+        arrays.make_tokens(path, [5, 100])
+        for source, seq, words in (
+                ("t{0..1}.bin:u32", "2", ["t0.bin", "10 bytes", "not a multiple of 4"]),
+                ("t0.bin", "5", ["window of 6", "longest has 5"]),
+                ("t1.bin,vocab=10", "8", ["t1.bin", "at byte", "vocabulary of 10"]),
+                ("t{2..3}.bin", "8", ["t2.bin"]), ("x*.bin", "8", ["x*.bin", "no file matches"])):
+            both(daemon, words, "--source", f"tokens:{path}/{source}", "--seq", seq, *ON_HOST,
+                 "--shuffle", "none", "--batch", "1")
+        events = daemon.batches("--source", f"tokens:{path}/t1.bin", "--batch", "1")
+        expect("sequence length" in events[0]["text"], f"tokens without seq: {events}")
+        events = daemon.batches("--source", "synthetic:8", "--seq", "8", "--batch", "1")
+        expect("seq 8" in events[0]["text"], f"seq without tokens: {events}")
+
+
+def test_a_file_that_shrinks_while_in_use():
+    """The records that are left arrive, the first that is not is named, and nobody dies."""
+    with Daemon() as daemon, folder() as path:
+        numpy.save(f"{path}/a.npy", numpy.zeros((1000, 4096), "u1"))
+        arrays.make_tokens(path, [1000 * 2048 + 1])
+        for source, name, more in ((f"records:{path}/a.npy", "a.npy: record", []),
+                                   (f"tokens:{path}/t0.bin", "t0.bin: the window",
+                                    ["--seq", "2048"])):
+            process = daemon.consume("--source", source, *more, "--batch", "1", "--depth", "2",
+                                     "--shuffle", "none", "--step-ms", "2")
+            for _ in range(20):
+                process.stdout.readline()
+            file = source.split(":", 1)[1]
+            os.truncate(file, os.path.getsize(file) // 2)
+            events = [json.loads(line) for line in process.communicate()[0].splitlines()]
+            expect_equal(events[-1]["event"], "error", "the job fails")
+            expect_equal(events[-2]["index"], [events[-2]["step"]], "batches until then")
+            expect(400 < events[-2]["step"] < 500, f"half of them arrived: {events[-2]}")
+            expect(name in events[-1]["text"] and "shorter" in events[-1]["text"],
+                   events[-1]["text"])
+        expect_equal(daemon.bench("--source", "synthetic:8", "--batch", "8", "--device", "host",
+                                  "--batches", "3")["batches"], 3, "the daemon goes on")
+
+
 def test_an_unreadable_file_is_named():
     if os.geteuid() == 0:
         return as_another_user()
@@ -149,6 +213,8 @@ def test_too_little_pool_leaves_others_alone():
 
 
 run([test_missing_and_empty_datasets, test_wrong_values, test_a_corrupt_sample_is_named,
-     test_a_corrupt_tar_member_is_named, test_an_unreadable_file_is_named,
+     test_a_corrupt_tar_member_is_named, test_arrays_that_are_not_served,
+     test_tokens_that_are_not_served, test_a_file_that_shrinks_while_in_use,
+     test_an_unreadable_file_is_named,
      test_a_symlink_that_leaves_the_folder, test_no_gpu_for_this_job,
      test_too_little_pool_leaves_others_alone])
