@@ -10,7 +10,7 @@ import time
 import arrays
 import images
 import numpy
-from daemon import GPU, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
+from daemon import Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 
 IMAGE = ["--image", "random-crop:32", "--flip", "0.5"]
 
@@ -81,7 +81,7 @@ def test_devices_and_deliveries():
         first = reference(path, wanted)
         with Daemon("workers.per_numa_node=2", driver=True) as daemon:
             for name, spec in wanted.items():
-                for delivery in ("auto", "fd", "ipc", "host"):
+                for delivery in ("auto", "fd", "ipc", "copy", "host", "mapped"):
                     result = daemon.bench(*spec, "--device", "cuda:0", "--deliver", delivery,
                                           "--epochs", "2", "--checksum")
                     expect_equal(result["delivery"], "fd" if delivery == "auto" else delivery,
@@ -98,21 +98,6 @@ def test_several_jobs_at_once():
             got = daemon.bench(*wanted["folder"], "--device", device, "--epochs", "2",
                                "--checksum", "--jobs", "3")["checksum"]
             expect_equal(got, [first["folder"]] * 3, "three jobs at once")
-
-
-def test_auto_falls_back_where_the_driver_lacks_shareable_handles():
-    if GPU or not have_driver():
-        return
-    spec = ["--source", "synthetic:64:u8:50", "--batch", "8", "--device", "cuda:0",
-            "--epochs", "1"]
-    with Daemon(driver=True, env={"PINSERVE_DRIVER_NO_FD": "1"}) as daemon:
-        expect_equal(daemon.bench(*spec)["delivery"], "ipc", "delivery without cuMemCreate")
-        result = daemon.pinctl("bench", *spec, "--deliver", "fd", check=False)
-        expect_equal(result.returncode, 1, "exit status when fd is asked for")
-    with Daemon("device.ipc=off", driver=True, env={"PINSERVE_DRIVER_NO_FD": "1"}) as daemon:
-        result = daemon.pinctl("bench", *spec, check=False)
-        expect_equal(result.returncode, 1, "exit status when no rung is left")
-        expect("ipc" in result.stderr, f"the text names the rung: {result.stderr}")
 
 
 def device_processes(daemon):
@@ -155,5 +140,4 @@ def test_kill_of_the_device_process_changes_no_byte():
 
 
 run([test_workers_depth_and_runs, test_devices_and_deliveries, test_several_jobs_at_once,
-     test_auto_falls_back_where_the_driver_lacks_shareable_handles,
      test_kill_of_the_device_process_changes_no_byte])

@@ -13,6 +13,9 @@ SPEC = ["--source", "synthetic:3x32x32:u8:500", "--batch", "16", "--last", "part
         "2", "--checksum"]
 
 
+DELIVERIES = ("fd", "ipc", "copy", "mapped")
+
+
 def demote():
     os.setgroups([])
     os.setgid(65534)
@@ -35,7 +38,7 @@ def ring(daemon, delivery):
 
 def test_release_waits_for_the_stream():
     with Daemon(driver=True) as daemon:
-        for delivery in ("fd", "ipc"):
+        for delivery in ("fd", "ipc", "copy", "mapped"):
             answers = ring(daemon, delivery)
             expect(answers["release_ms"] < 150, f"release does not wait: {answers}")
             expect(answers["reuse_ms"] >= 300, f"the slot waits for the stream: {answers}")
@@ -50,12 +53,12 @@ def test_two_clients_at_once():
     with Daemon(driver=True) as daemon:
         wanted, got = reference(daemon), []
         threads = [threading.Thread(target=lambda how=how: got.append(daemon.bench(
-            *SPEC, "--device", "cuda:0", "--deliver", how)["checksum"])) for how in ("fd", "ipc")]
+            *SPEC, "--device", "cuda:0", "--deliver", how)["checksum"])) for how in DELIVERIES]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        expect_equal(got, [wanted, wanted], "checksums")
+        expect_equal(got, [wanted] * len(DELIVERIES), "checksums")
 
 
 def test_a_client_of_another_user():
@@ -64,7 +67,8 @@ def test_a_client_of_another_user():
     with Daemon("daemon.socket_mode=0666", driver=True) as daemon:
         os.chmod(daemon.folder, 0o755)
         wanted = reference(daemon)
-        for how in ("fd", "ipc", "host") if GPU else ("fd", "host"):
+        for how in ("fd", "ipc", "copy", "mapped", "host") if GPU else ("fd", "copy", "mapped",
+                                                                        "host"):
             got = daemon.bench(*SPEC, "--device", "cuda:0", "--deliver", how, preexec_fn=demote)
             expect_equal((got["delivery"], got["checksum"]), (how, wanted), "another user")
         tenants = set()
@@ -104,11 +108,23 @@ def test_nothing_is_left_on_the_device():
                      "and it starts again")
 
 
-def test_host_delivery_needs_no_process():
+def test_delivery_in_place_needs_no_process():
     with Daemon(driver=True) as daemon:
-        got = daemon.bench(*SPEC, "--device", "cuda:0", "--deliver", "host")
-        expect_equal(got["checksum"], reference(daemon), "checksum")
+        for how in ("host", "copy", "mapped"):
+            got = daemon.bench(*SPEC, "--device", "cuda:0", "--deliver", how)
+            expect_equal((got["delivery"], got["checksum"]), (how, reference(daemon)), "bytes")
+            expect(not gpu(daemon)["process"], "no process for it")
+            expect_equal(gpu(daemon)["ring_bytes"], 0, "bytes of rings")
+
+
+def test_rings_are_off():
+    before = memory_used()
+    with Daemon("device.rings=off", driver=True) as daemon:
+        got = daemon.bench(*SPEC, "--device", "cuda:0")
+        expect_equal((got["delivery"], got["checksum"]), ("copy", reference(daemon)), "bytes")
         expect(not gpu(daemon)["process"], "no process for it")
+        if before is not None:
+            wait_for(lambda: memory_used() <= before, "the client's memory is free again")
 
 
 def test_device_memory_has_a_limit():
@@ -160,5 +176,6 @@ def test_devices_are_told_apart_by_uuid():
 if __name__ == "__main__" and have_driver():
     run([test_release_waits_for_the_stream, test_two_clients_at_once,
          test_a_client_of_another_user, test_nothing_is_left_on_the_device,
-         test_host_delivery_needs_no_process, test_device_memory_has_a_limit,
+         test_delivery_in_place_needs_no_process, test_rings_are_off,
+         test_device_memory_has_a_limit,
          test_faults_of_the_driver, test_devices_are_told_apart_by_uuid])

@@ -2,11 +2,11 @@
  * What a client's CUDA side must hold, on a GPU or the driver's stand-in: one
  * JSON line an answer.
  *
- *   ring [--socket PATH] [--deliver fd|ipc] [--seconds-behind MS]
+ *   ring [--socket PATH] [--deliver fd|ipc|copy|mapped] [--busy-ms MS]
  *
- * write      what the driver says to a write into the ring (fd: it is refused)
+ * write      what the driver says to a write into the ring, when there is one (fd: it is refused)
  * release    ms that pinclient_release took behind a stream that is busy for MS
- * reuse      ms until the batch's only ring slot came back: at least MS
+ * reuse      ms until the batch's only place came back: at least MS
  * capture    what release says while the stream is being captured (-16), and after
  */
 #include <cuda.h>
@@ -66,7 +66,7 @@ static int job_open(const char *socket, const char *deliver, struct pinclient **
     return r < 0 ? fail("open", r, *client_p) : 0;
 }
 
-/* The only ring slot comes back when the stream has passed. */
+/* The only place for a batch comes back when the stream has passed. */
 static int try_release(struct pinclient_job *job, CUstream stream)
 {
     struct pinclient_batch *batch;
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
         r = try_release(job, stream);
     if (r == 0 && dlsym(library, STRING(cuStreamBeginCapture)))
         r = try_capture(job, stream);
-    if (r == 0)
+    if (r == 0 && (strcmp(deliver, "fd") == 0 || strcmp(deliver, "ipc") == 0))
         r = try_write(job);
     if (r == 0)
         pinclient_job_close(job);

@@ -268,7 +268,7 @@ static void test_ring(Pinserve__Delivery delivery, const char *text, uint8_t byt
     start(&peer);
     offer(&peer, 0, delivery, false);
     assert_int_equal(peer_open_default(&peer, &job), 0);
-    assert_string_equal(peer.capabilities, "fd ipc host ");
+    assert_string_equal(peer.capabilities, "fd ipc copy host mapped ");
     assert_string_equal(peer.device_asked, exported.uuid);
     check_delivery(job, text);
     batch = take(&peer, job, 1, 0, 1);
