@@ -168,8 +168,8 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  */
 PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char *source);
 
-/** Length of token sequences, required for tokens and for nothing else: samples have one token more,
- *  so that inputs and targets are the same window, shifted. @return 0 or -EINVAL */
+/** Length of token sequences, required for tokens and for nothing else: samples have one token
+ * more, so that inputs and targets are the same window, shifted. @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_seq(struct pinclient_spec *spec, uint32_t seq);
 
 /**

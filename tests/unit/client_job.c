@@ -261,6 +261,38 @@ static void test_files_are_sent(void **state)
     peer_deinit(&peer);
 }
 
+static void test_records_are_sent_with_their_labels(void **state)
+{
+    struct peer peer;
+    struct pinclient_job *job;
+    struct pinclient_spec *spec;
+    char source[640], path[256];
+
+    (void)state;
+    peer_init(&peer);
+    assert_int_equal(peer_connect(&peer), 0);
+    snprintf(path, sizeof path, "%s/a.npy", peer.directory);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    snprintf(source, sizeof source, "records:%s,labels=%s", path, path);
+    spec_of(source, &spec);
+    assert_int_equal(peer_open(&peer, spec, &job), 0);
+    pinclient_spec_free(spec);
+    assert_int_equal(peer.n_dataset_fds, 2);
+    assert_int_equal(peer.n_dataset_packets, 1);
+    assert_string_equal(peer.first_name, path);
+    peer_close(&peer, job);
+    close(peer.job);
+    peer.job = -1;
+
+    snprintf(source, sizeof source, "records:%s,labels=%s/b.npy", path, peer.directory);
+    spec_of(source, &spec);
+    assert_int_equal(peer_open(&peer, spec, &job), -ENOENT);
+    assert_error(peer.client, "b.npy: No such file");
+    pinclient_spec_free(spec);
+    unlink(path);
+    peer_deinit(&peer);
+}
+
 static void test_folders(void **state)
 {
     struct peer peer;
@@ -304,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_info),           cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_contradictions), cmocka_unit_test(test_exact_fit),
         cmocka_unit_test(test_no_gpu),         cmocka_unit_test(test_files_are_sent),
+        cmocka_unit_test(test_records_are_sent_with_their_labels),
         cmocka_unit_test(test_folders),
     };
 

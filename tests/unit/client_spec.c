@@ -45,73 +45,6 @@ static void test_defaults(void **state)
     assert_string_equal(spec->name, "test-client-spec");
 }
 
-static void test_synthetic(void **state)
-{
-    struct pinclient_spec *spec = *state;
-
-    assert_int_equal(pinclient_spec_source(spec, "synthetic:3x224x225"), 0);
-    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC);
-    assert_int_equal(spec->source.n_shape, 3);
-    assert_int_equal(spec->source.shape[0], 3);
-    assert_int_equal(spec->source.shape[2], 225);
-    assert_string_equal(spec->source.dtype, "u8");
-    assert_int_equal(spec->source.samples, 65536);
-    assert_string_equal(spec->source.name, "synthetic:3x224x225");
-    assert_null(spec->source_path);
-    assert_int_equal(pinclient_spec_source(spec, "synthetic:1024:f32:100"), 0);
-    assert_int_equal(spec->source.n_shape, 1);
-    assert_int_equal(spec->source.shape[0], 1024);
-    assert_string_equal(spec->source.dtype, "f32");
-    assert_int_equal(spec->source.samples, 100);
-}
-
-static void test_files(void **state)
-{
-    struct pinclient_spec *spec = *state;
-
-    assert_int_equal(pinclient_spec_source(spec, "folder:/data/a:b"), 0);
-    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_FOLDER);
-    assert_string_equal(spec->source_path, "/data/a:b");
-    assert_int_equal(pinclient_spec_source(spec, "tar:/d/{000..099}.tar"), 0);
-    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_TAR);
-    assert_string_equal(spec->source_path, "/d/{000..099}.tar");
-}
-
-static void test_wrong_sources(void **state)
-{
-    static const struct {
-        const char *source, *text;
-    } wrong[] = {
-        {"", "write folder:DIR"},
-        {"/data", "write folder:DIR"},
-        {"directory:/data", "unknown kind \"directory\""},
-        {"folder:", "names no directory"},
-        {"tar:", "names no file"},
-        {"tar:{1..}", "{1..}\" is no range"},
-        {"synthetic:", "\"\" is no dimension"},
-        {"synthetic:3x0", "\"0\" is no dimension"},
-        {"synthetic:3x", "\"\" is no dimension"},
-        {"synthetic:3x-1", "\"-1\" is no dimension"},
-        {"synthetic:4294967296", "is no dimension"},
-        {"synthetic:1x1x1x1x1x1x1x1", "more than 7"},
-        {"synthetic:4294967295x4294967295x4294967295", "too large"},
-        {"synthetic:3:u16", "\"u16\" is no element type"},
-        {"synthetic:3:u8:", "\"\" is no number of samples"},
-        {"synthetic:3:u8:0", "\"0\" is no number of samples"},
-        {"synthetic:3:u8:5:5", "\"5:5\" is no number of samples"},
-    };
-    struct pinclient_spec *spec = *state;
-
-    assert_int_equal(pinclient_spec_source(spec, "synthetic:7"), 0);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(pinclient_spec_source(spec, wrong[i].source), -EINVAL);
-        assert_error(spec, wrong[i].text);
-        assert_error(spec, wrong[i].source);
-    }
-    assert_string_equal(spec->source.name, "synthetic:7");
-    assert_int_equal(spec->source.shape[0], 7);
-}
-
 static void test_images(void **state)
 {
     struct pinclient_spec *spec = *state;
@@ -318,10 +251,9 @@ static void test_parse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        spec_test(test_defaults),      spec_test(test_synthetic),    spec_test(test_files),
-        spec_test(test_wrong_sources), spec_test(test_images),       spec_test(test_wrong_images),
-        spec_test(test_numbers),       spec_test(test_words),        spec_test(test_starts),
-        spec_test(test_locale),        cmocka_unit_test(test_parse),
+        spec_test(test_defaults), spec_test(test_images),       spec_test(test_wrong_images),
+        spec_test(test_numbers),  spec_test(test_words),        spec_test(test_starts),
+        spec_test(test_locale),   cmocka_unit_test(test_parse),
     };
 
     pinclient_spec_free(NULL);

@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "decode/decode.h"
 
@@ -135,6 +137,37 @@ static void test_layout_raw(void **state)
     source_unref(source);
 }
 
+static void test_layout_of_tokens(void **state)
+{
+    char path[] = "/tmp/pinserve-test-XXXXXX";
+    int fd = mkstemp(path);
+    const char *name = path;
+    struct source_spec spec = {
+        .kind = SOURCE_KIND_TOKENS,
+        .name = "tokens:test",
+        .fds = &fd,
+        .fd_names = &name,
+        .n_fds = 1,
+        .tokens = {.seq = 9, .stride = 9, .width = SAMPLE_U16, .out = SAMPLE_I32},
+    };
+    struct source *source = NULL;
+    struct pipeline none = {0};
+    struct layout layout;
+
+    (void)state;
+    unlink(path);
+    assert_int_equal(ftruncate(fd, 200), 0);
+    assert_int_equal(source_new(&spec, NULL, &source, NULL), 0);
+    close(fd);
+    assert_int_equal(layout_init(&layout, &none, source, 3, NULL), 0);
+    assert_string_equal(layout.tensors[0].name, "tokens");
+    assert_int_equal(layout.tensors[0].dtype, TENSOR_I32);
+    assert_int_equal(layout.tensors[0].n_dims, 2);
+    assert_int_equal(layout.tensors[0].shape[1], 10);
+    assert_int_equal(layout.tensors[0].sample_bytes, 40);
+    source_unref(source);
+}
+
 static void test_layout_refused(void **state)
 {
     struct source *source = raw_source(1 << 15, 1 << 15, SAMPLE_U8);
@@ -160,9 +193,9 @@ static void test_layout_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_check_again),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_layout_raw),
-        cmocka_unit_test(test_layout_refused),
+        cmocka_unit_test(test_defaults),         cmocka_unit_test(test_check_again),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_layout_raw),
+        cmocka_unit_test(test_layout_of_tokens), cmocka_unit_test(test_layout_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,191 @@
+/*
+ * client/spec_source.c: the texts of sources, and what users are told when one
+ * is wrong.
+ */
+#include "client/spec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define assert_error(handle, part) assert_non_null(strstr(pinclient_error(handle), part))
+
+static int spec_setup(void **state)
+{
+    return pinclient_spec_new((struct pinclient_spec **)state);
+}
+
+static int spec_teardown(void **state)
+{
+    pinclient_spec_free(*state);
+    return 0;
+}
+
+static void test_synthetic(void **state)
+{
+    struct pinclient_spec *spec = *state;
+
+    assert_int_equal(pinclient_spec_source(spec, "synthetic:3x224x225"), 0);
+    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC);
+    assert_int_equal(spec->source.n_shape, 3);
+    assert_int_equal(spec->source.shape[0], 3);
+    assert_int_equal(spec->source.shape[2], 225);
+    assert_string_equal(spec->source.dtype, "u8");
+    assert_int_equal(spec->source.samples, 65536);
+    assert_string_equal(spec->source.name, "synthetic:3x224x225");
+    assert_null(spec->source_path);
+    assert_int_equal(pinclient_spec_source(spec, "synthetic:1024:f32:100"), 0);
+    assert_int_equal(spec->source.n_shape, 1);
+    assert_int_equal(spec->source.shape[0], 1024);
+    assert_string_equal(spec->source.dtype, "f32");
+    assert_int_equal(spec->source.samples, 100);
+}
+
+static void test_files(void **state)
+{
+    struct pinclient_spec *spec = *state;
+
+    assert_int_equal(pinclient_spec_source(spec, "folder:/data/a:b"), 0);
+    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_FOLDER);
+    assert_string_equal(spec->source_path, "/data/a:b");
+    assert_int_equal(pinclient_spec_source(spec, "tar:/d/{000..099}.tar"), 0);
+    assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_TAR);
+    assert_string_equal(spec->source_path, "/d/{000..099}.tar");
+}
+
+static void test_records(void **state)
+{
+    static const struct {
+        const char *source, *path, *labels, *dtype;
+        size_t n_shape;
+    } cases[] = {
+        {"records:/d/a.npy", "/d/a.npy", NULL, "", 0},
+        {"records:/d/a:b.npy", "/d/a:b.npy", NULL, "", 0},
+        {"records:/d/array", "/d/array", NULL, "", 0},
+        {"records:/d:3/array", "/d:3/array", NULL, "", 0},
+        {"records:a.npy,labels=b,c.npy", "a.npy", "b,c.npy", "", 0},
+        {"records:a.bin:3x4:bf16", "a.bin", NULL, "bf16", 2},
+        {"records:a,b:7.bin:9:i32,labels=/l:1.npy", "a,b:7.bin", "/l:1.npy", "i32", 1},
+        {"records:a.npy:5:u8", "a.npy", NULL, "u8", 1},
+    };
+    struct pinclient_spec *spec = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(pinclient_spec_source(spec, cases[i].source), 0);
+        assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_RECORDS);
+        assert_string_equal(spec->source.name, cases[i].source);
+        assert_string_equal(spec->source_path, cases[i].path);
+        assert_string_equal(spec->source.dtype, cases[i].dtype);
+        assert_int_equal(spec->source.n_shape, cases[i].n_shape);
+        assert_int_equal(spec->source.labels, cases[i].labels != NULL);
+        if (cases[i].labels)
+            assert_string_equal(spec->labels_path, cases[i].labels);
+        else
+            assert_null(spec->labels_path);
+    }
+    assert_int_equal(spec->source.shape[0], 5);
+    assert_int_equal(pinclient_spec_source(spec, "folder:/d,labels=x.npy"), 0);
+    assert_string_equal(spec->source_path, "/d,labels=x.npy");
+    assert_null(spec->labels_path);
+}
+
+static void test_tokens(void **state)
+{
+    static const struct {
+        const char *source, *path, *dtype, *out;
+        bool random;
+        uint64_t stride, vocabulary;
+    } cases[] = {
+        {"tokens:/d/{0..9}.bin", "/d/{0..9}.bin", "u16", "i32", false, 0, 0},
+        {"tokens:/d/*.bin:u32", "/d/*.bin", "u32", "i32", false, 0, 0},
+        {"tokens:/d:1/a:i32,random", "/d:1/a", "i32", "i32", true, 0, 0},
+        {"tokens:/d:1/a,out=i64,stride=7", "/d:1/a", "u16", "i64", false, 7, 0},
+        {"tokens:a,b.bin:u16,vocab=50257,out=i32", "a,b.bin", "u16", "i32", false, 0, 50257},
+        {"tokens:a:b.bin", "a:b.bin", "u16", "i32", false, 0, 0},
+        {"tokens:/x=1,y=2/a.bin", "/x=1,y=2/a.bin", "u16", "i32", false, 0, 0},
+    };
+    struct pinclient_spec *spec = *state;
+
+    assert_int_equal(pinclient_spec_seq(spec, 1024), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Pinserve__Source *source = &spec->source;
+        assert_int_equal(pinclient_spec_source(spec, cases[i].source), 0);
+        assert_int_equal(source->kind, PINSERVE__SOURCE_KIND__SOURCE_TOKENS);
+        assert_string_equal(spec->source_path, cases[i].path);
+        assert_string_equal(source->dtype, cases[i].dtype);
+        assert_string_equal(source->out, cases[i].out);
+        assert_int_equal(source->random, cases[i].random);
+        assert_int_equal(source->stride, cases[i].stride);
+        assert_int_equal(source->vocabulary, cases[i].vocabulary);
+        assert_int_equal(source->seq, 1024);
+    }
+    assert_int_equal(pinclient_spec_seq(spec, 0), -EINVAL);
+    assert_error(spec, "seq 0: from 1");
+    assert_int_equal(pinclient_spec_seq(spec, 1u << 29), -EINVAL);
+    assert_int_equal(spec->source.seq, 1024);
+}
+
+static void test_wrong_sources(void **state)
+{
+    static const struct {
+        const char *source, *text;
+    } wrong[] = {
+        {"", "write folder:DIR"},
+        {"/data", "write folder:DIR"},
+        {"directory:/data", "unknown kind \"directory\""},
+        {"folder:", "names no directory"},
+        {"tar:", "names no file"},
+        {"tar:{1..}", "{1..}\" is no range"},
+        {"synthetic:", "\"\" is no dimension"},
+        {"synthetic:3x0", "\"0\" is no dimension"},
+        {"synthetic:3x", "\"\" is no dimension"},
+        {"synthetic:3x-1", "\"-1\" is no dimension"},
+        {"synthetic:4294967296", "is no dimension"},
+        {"synthetic:1x1x1x1x1x1x1x1", "more than 7"},
+        {"synthetic:4294967295x4294967295x4294967295", "too large"},
+        {"records:", "names no file"},
+        {"records::3:u8", "names no file"},
+        {"records:a.bin:3:u7", "\"u7\" is no element type: there are u8, i8"},
+        {"records:a.bin:u8", "write records:FILE:SHAPE:DTYPE"},
+        {"records:a.bin:3x0:u8", "\"0\" is no dimension"},
+        {"records:a.npy,labels=", "names no file of labels"},
+        {"tokens:", "names no file"},
+        {"tokens::u32", "names no file"},
+        {"tokens:{1..}", "{1..}\" is no range"},
+        {"tokens:a.bin:u8", "\"u8\" is no type of tokens: u16, u32 or i32"},
+        {"tokens:a.bin,stride=0", "\"0\" is no number of tokens"},
+        {"tokens:a.bin,vocab=x", "\"x\" is no number of tokens"},
+        {"tokens:a.bin,out=u16", "\"u16\": tokens are delivered as i32 or i64"},
+        {"tokens:a.bin,strid=4", "\"strid=4\" is no option"},
+        {"tokens:a.bin,random,stride=4", "not both"},
+        {"synthetic:3:u16", "\"u16\" is no element type"},
+        {"synthetic:3:u8:", "\"\" is no number of samples"},
+        {"synthetic:3:u8:0", "\"0\" is no number of samples"},
+        {"synthetic:3:u8:5:5", "\"5:5\" is no number of samples"},
+    };
+    struct pinclient_spec *spec = *state;
+
+    assert_int_equal(pinclient_spec_source(spec, "synthetic:7"), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(pinclient_spec_source(spec, wrong[i].source), -EINVAL);
+        assert_error(spec, wrong[i].text);
+        assert_error(spec, wrong[i].source);
+    }
+    assert_string_equal(spec->source.name, "synthetic:7");
+    assert_int_equal(spec->source.shape[0], 7);
+}
+
+#define spec_test(function) cmocka_unit_test_setup_teardown(function, spec_setup, spec_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        spec_test(test_synthetic), spec_test(test_files),         spec_test(test_records),
+        spec_test(test_tokens),    spec_test(test_wrong_sources),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
