@@ -94,10 +94,12 @@ static int job_plan(struct pinclient_job *job, const struct pinclient_transform 
 }
 
 /* On the stream, or at once. */
-static int work_do(const struct pinclient_job *job, const struct transform_work *work,
+static int work_do(const struct pinclient_batch *batch, const struct transform_work *work,
                    const struct pinclient_transform *spec, void *stream, struct failure *failure)
 {
-    if (!job->device || job->delivery == PINSERVE__DELIVERY__DELIVERY_HOST) {
+    const struct pinclient_job *job = batch->job;
+
+    if (!batch->on_device) {
         transform_host(work);
         return 0;
     }
@@ -140,7 +142,7 @@ static int batch_transform(struct pinclient_batch *batch, const char *name, void
         .width = (uint32_t)tensor.shape[2],
         .layout = spec->layout,
     };
-    return work_do(job, &work, spec, stream, failure);
+    return work_do(batch, &work, spec, stream, failure);
 }
 
 int pinclient_transform(struct pinclient_batch *batch, const char *name, void *out,

@@ -43,9 +43,14 @@ __device__ tile tile_find(const transform_args &args)
 
 /* Copies the tile's bytes to shared memory, which has room for 16 more, and returns where they
  * begin there: as far from a multiple of 16 as in memory. No byte beside them is read. */
+template <uint32_t CHANNELS_MOST>
 __device__ const uint8_t *tile_load(const transform_args &args, const tile &tile, uint32_t channels,
                                     uint8_t *shared)
 {
+    /* All of a thread's loads are under way before the first is waited for. */
+    constexpr uint32_t loads =
+        (TRANSFORM_TILE_PIXELS * CHANNELS_MOST / 16 + TRANSFORM_THREADS - 1) / TRANSFORM_THREADS;
+    uint4 loaded[loads];
     uint32_t column = tile.flip ? args.width - tile.column - tile.columns : tile.column;
     const uint8_t *from = args.in + tile.sample * args.in_stride +
                           ((size_t)tile.row * args.width + column) * channels;
@@ -58,10 +63,17 @@ __device__ const uint8_t *tile_load(const transform_args &args, const tile &tile
         shared[lead + threadIdx.x] = from[threadIdx.x];
     const uint4 *body = reinterpret_cast<const uint4 *>(from + head);
     uint4 *to = reinterpret_cast<uint4 *>(shared + lead + head);
-    if (vectors > 0) {
-#pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < vectors; i += TRANSFORM_THREADS)
-            to[i] = __ldg(body + i);
+#pragma unroll
+    for (uint32_t j = 0; j < loads; j++) {
+        uint32_t i = threadIdx.x + j * TRANSFORM_THREADS;
+        if (i < vectors)
+            loaded[j] = __ldg(body + i);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < loads; j++) {
+        uint32_t i = threadIdx.x + j * TRANSFORM_THREADS;
+        if (i < vectors)
+            to[i] = loaded[j];
     }
     if (threadIdx.x < tail)
         shared[lead + bytes - tail + threadIdx.x] = from[bytes - tail + threadIdx.x];
@@ -252,7 +264,7 @@ template <typename T, uint32_t C, bool PLANES> __device__ void transform(const t
 {
     __shared__ __align__(16) uint8_t shared[TRANSFORM_TILE_PIXELS * C + 16];
     const tile tile = tile_find(args);
-    const uint8_t *from = tile_load(args, tile, C, shared);
+    const uint8_t *from = tile_load<C>(args, tile, C, shared);
 
     if (PLANES && tile.flip)
         planes_write<T, C, true>(args, tile, from);
@@ -277,7 +289,7 @@ template <typename T> __device__ void transform_any(const transform_any_args &ar
     /* Done before the barrier in tile_load. */
     for (uint32_t i = threadIdx.x; args.by_table && i < channels * 256; i += TRANSFORM_THREADS)
         table[i / 256][i % 256] = (typename T::bits)args.table[i / 256][i % 256];
-    const uint8_t *from = tile_load(base, tile, channels, shared);
+    const uint8_t *from = tile_load<TRANSFORM_CHANNELS>(base, tile, channels, shared);
     const size_t plane = (size_t)base.height * base.width;
     const uint32_t pixels = tile.rows * tile.columns;
     typename T::bits *to =
