@@ -21,6 +21,8 @@ static void act_reserve(struct server *server, struct task *task, const struct c
     struct failure failure = {0};
 
     task->mapped = delivery_in_place(action->delivery);
+    if (task->mapped)
+        gather_detach(task);
     if (station_crew(task->station, &failure) < 0) {
         core_job_refused(server->core, action->job, &failure, server_now(server));
         return;
@@ -56,6 +58,8 @@ static void act_ring_make(struct server *server, struct task *task,
     if (r < 0)
         core_ring_failed(server->core, action->job, action->ring, false, &failure,
                          server_now(server));
+    else
+        gather_attach(task);
     station_poll(station);
 }
 
@@ -71,11 +75,20 @@ static void act_copy(struct server *server, struct task *task, const struct core
     copy->lease = action->lease;
     copy->generation = action->generation;
     copy->bytes = action->bytes;
+    copy->parts = 1;
+    copy->failure.code = 0;
+    struct copy_place place = {
+        .region = region->id,
+        .offset = offset,
+        .ring = ring_number(action->job, action->ring),
+        .ring_offset = action->lease * task->layout.slot_bytes,
+    };
     int r = station_register(station, region);
     if (r == 0)
-        r = station->device->ops->copy(
-            station->device, region->id, offset, ring_number(action->job, action->ring),
-            action->lease * task->layout.slot_bytes, action->bytes, (uint64_t)(uintptr_t)copy);
+        r = gather_copy(task, action, copy, &place);
+    if (r == 0)
+        r = station->device->ops->copy(station->device, place.region, place.offset, place.ring,
+                                       place.ring_offset, action->bytes, (uint64_t)(uintptr_t)copy);
     if (r < 0) {
         failure_set(&failure, r, "device %s: copy of %" PRIu64 " bytes: %s",
                     station->device->info.uuid, action->bytes, strerror(-r));

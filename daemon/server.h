@@ -8,6 +8,7 @@
  *   tasks.c     a task: what the server keeps of a job (source, layout, works)
  *   indexing.c  from what a client asked for to a source, off the loop
  *   disposal.c  closing what a client brought, off the loop
+ *   gather.c    records that the copy engine takes from the page cache
  *   actions.c   the core's actions
  *   control/    sockets, peers, messages
  *
@@ -28,8 +29,10 @@
 #include "decode/decode.h"
 #include "decode/workers.h"
 #include "device/device.h"
+#include "device/link.h"
 #include "memory/pool.h"
 #include "proto/list.h"
+#include "rate.h"
 #include "source/source.h"
 
 #define STATIONS_MAX 65 /* 64 GPUs and the host */
@@ -61,6 +64,12 @@ struct station {
     bool closing; /* it was asked to end */
     uint64_t idle_since;
     uint64_t copied_bytes;
+    struct rate copied_rate;
+    struct list gathers; /* files that tasks gather from */
+    uint32_t last_file;
+    uint64_t gathered_bytes; /* of files, registered in its process */
+    uint64_t gathered_batches;
+    struct link link; /* as read last */
     uint32_t restarts;
     uint32_t *registered; /* regions that the process has, n_registered of them */
     uint32_t n_registered, registered_capacity;
@@ -74,6 +83,9 @@ struct copy {
     struct task *task;
     uint32_t ring, lease, generation;
     uint64_t bytes;
+    int gathered_slot; /* -1: it is not gathered */
+    unsigned parts;    /* that the device has not answered yet */
+    struct failure failure;
 };
 
 /* What the server keeps of a job of the core, until CORE_JOB_GONE. */
@@ -103,8 +115,11 @@ struct task {
     struct work *works;    /* of each slot, and */
     uint32_t *generations; /* the slot's when it was handed to the workers */
     struct copy *copies;
-    bool ring_pending; /* its ring was asked for, and the device's answer is due */
-    int ring_fd;       /* between ring_made and JobReady; -1 */
+    struct gather *gather; /* NULL: its records go through slots */
+    bool gather_told;      /* whether it gathers was decided */
+    bool *gathered;        /* of each slot: its batch is to be gathered */
+    bool ring_pending;     /* its ring was asked for, and the device's answer is due */
+    int ring_fd;           /* between ring_made and JobReady; -1 */
     uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
     uint32_t *told_regions; /* that the client has, n_told of them */
     uint32_t n_told;
@@ -273,6 +288,28 @@ void indexing_release_sources(struct server *server);
 /* Gives them up off the loop: that closes files. */
 void server_give_up_source(struct server *server, struct source *source);
 void server_give_up_request(struct server *server, struct source_request *request);
+
+/* gather.c ------------------------------------------------------------------------------------ */
+
+/* Has the task's file registered in the process that is up, if that is possible. */
+void gather_attach(struct task *task);
+void gather_detach(struct task *task);
+/* The batch is to be gathered: core_decoded was called. False: decode it. */
+bool gather_decode(struct task *task, const struct core_action *action);
+
+/* Where a copy comes from and goes to. */
+struct copy_place {
+    uint32_t region;
+    uint64_t offset, ring, ring_offset;
+};
+
+/* 1: the device was asked to gather the batch. 0: its slot is to be copied as a whole. */
+int gather_copy(struct task *task, const struct core_action *action, struct copy *copy,
+                const struct copy_place *place);
+/* Names the record that was cut off. */
+void gather_explain(const struct copy *copy, struct failure *failure);
+void gathers_on_ready(struct station *station, uint32_t file, const struct failure *failure);
+void gathers_on_lost(struct station *station);
 
 /* actions.c ----------------------------------------------------------------------------------- */
 

@@ -145,10 +145,17 @@ static void station_on_copied(void *user, uint64_t cookie, const struct failure 
     struct server *server = station->server;
     struct copy *copy = (struct copy *)(uintptr_t)cookie; // NOLINT(performance-no-int-to-ptr)
 
-    if (!failure)
+    if (failure && copy->failure.code == 0) {
+        copy->failure = *failure;
+        gather_explain(copy, &copy->failure);
+    }
+    if (--copy->parts > 0)
+        return;
+    bool failed = copy->failure.code < 0;
+    if (!failed)
         station->copied_bytes += copy->bytes;
-    core_copied(server->core, copy->task->job, copy->ring, copy->lease, copy->generation, failure,
-                server_now(server));
+    core_copied(server->core, copy->task->job, copy->ring, copy->lease, copy->generation,
+                failed ? &copy->failure : NULL, server_now(server));
     server_act(server);
 }
 
@@ -165,6 +172,7 @@ static void station_on_lost(void *user, const struct failure *failure)
     station->up = station->opened = station->closing = false;
     station->idle_since = 0;
     station->n_registered = 0;
+    gathers_on_lost(station);
     if (failure->code < 0) {
         station->restarts++;
         log_error("%s", failure->text);
@@ -178,11 +186,25 @@ static void station_on_lost(void *user, const struct failure *failure)
     server_check_stopped(server);
 }
 
+static void station_on_file_ready(void *user, uint32_t file, const struct failure *failure)
+{
+    gathers_on_ready(user, file, failure);
+}
+
+static void station_on_registered(void *user, uint64_t bytes)
+{
+    struct station *station = user;
+
+    station->gathered_bytes = bytes;
+}
+
 static const struct device_events station_events = {
     .opened = station_on_opened,
     .ring_made = station_on_ring_made,
     .ring_failed = station_on_ring_failed,
     .copied = station_on_copied,
+    .file_ready = station_on_file_ready,
+    .registered = station_on_registered,
     .lost = station_on_lost,
 };
 
@@ -308,6 +330,7 @@ static int station_add(struct server *server, struct device *device, struct fail
     station->server = server;
     station->device = device;
     list_init(&station->reservations);
+    list_init(&station->gathers);
     int r =
         placement_find(server->topology, pci, device->info.numa_node, &station->placement, failure);
     if (r < 0) {
@@ -374,7 +397,12 @@ static int stations_add_gpus(struct server *server, struct failure *failure)
     int n = device_discover("", infos, STATIONS_MAX - 1);
     if (n <= 0 && (n = device_list(program, infos, STATIONS_MAX - 1, &listing)) < 0)
         log_info("no GPU: %s", listing.text);
-    struct device_process_spec spec = {.program = program, .keep_stderr = true};
+    const struct config *config = server->config;
+    struct device_process_spec spec = {
+        .program = program,
+        .keep_stderr = true,
+        .gather_max = config->device_gather ? config->device_gather_max : 0,
+    };
     for (int i = 0; i < n && i < STATIONS_MAX - 1; i++) {
         struct device *device;
         if (!device_is_used(server->config, &infos[i]))
@@ -466,6 +494,7 @@ void stations_tick(struct server *server, uint64_t now)
         struct station *station = &server->stations[i];
         if (!station->device->ops->has_ring || !station->up)
             continue;
+        rate_sample(&station->copied_rate, now, station->copied_bytes);
         if (core_device_ring_bytes(server->core, station->number) > 0)
             station->idle_since = 0;
         else if (station->idle_since == 0)

@@ -62,8 +62,9 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth)
     task->works = calloc(depth, sizeof *task->works);
     task->generations = calloc(depth, sizeof *task->generations);
     task->copies = calloc(depth, sizeof *task->copies);
+    task->gathered = calloc(depth, sizeof *task->gathered);
     task->told_regions = calloc(depth, sizeof *task->told_regions);
-    if (!task->memory || !task->works || !task->generations || !task->copies ||
+    if (!task->memory || !task->works || !task->generations || !task->copies || !task->gathered ||
         !task->told_regions) {
         task_free(task);
         return NULL;
@@ -78,6 +79,7 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth)
 void task_free(struct task *task)
 {
     list_remove(&task->link);
+    gather_detach(task);
     source_request_free(task->request);
     stream_close(task->stream);
     if (task->source)
@@ -92,6 +94,7 @@ void task_free(struct task *task)
     free(task->works);
     free(task->generations);
     free(task->copies);
+    free(task->gathered);
     free(task->told_regions);
     free(task);
 }
@@ -164,6 +167,8 @@ void task_decode(struct task *task, const struct core_action *action)
     struct work *work = &task->works[action->slot];
     void *address = NULL;
 
+    if (gather_decode(task, action))
+        return;
     pool_slot(task->station->pool, action->memory, &address, NULL);
     if (!task->stream && task->pipeline.crop != CROP_KIND_NONE)
         task->stream = stream_new(task->server->readers, task->source, &task->order,

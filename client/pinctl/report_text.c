@@ -140,13 +140,43 @@ static int print_stats(const Pinserve__StatsReport *stats, FILE *out)
     return table_print(table, out);
 }
 
+/* "5 x16", with what it could be in brackets where it is not that. */
+static void cell_link(struct table *table, const Pinserve__DeviceReport *device)
+{
+    if (!device->link_generation || !device->link_width)
+        table_cell(table, "-");
+    else if (device->link_generation < device->link_generation_max ||
+             device->link_width < device->link_width_max)
+        table_cell(table, "%" PRIu32 " x%" PRIu32 " (%" PRIu32 " x%" PRIu32 ")",
+                   device->link_generation, device->link_width, device->link_generation_max,
+                   device->link_width_max);
+    else
+        table_cell(table, "%" PRIu32 " x%" PRIu32, device->link_generation, device->link_width);
+}
+
+/* "3 (fd 2, copy 1)"; jobs that are opening have no delivery yet. */
+static void cell_jobs(struct table *table, const Pinserve__DeviceReport *device)
+{
+    char text[128] = "", word[16];
+    size_t size = 0;
+
+    for (size_t i = 0; i < device->n_deliveries && size < sizeof(text); i++)
+        size +=
+            (size_t)snprintf(text + size, sizeof(text) - size, "%s%s %" PRIu32, i ? ", " : " (",
+                             report_word(&pinserve__delivery__descriptor,
+                                         (int)device->deliveries[i]->delivery, word, sizeof(word)),
+                             device->deliveries[i]->jobs);
+    table_cell(table, "%" PRIu32 "%s%s", device->jobs, text, *text ? ")" : "");
+}
+
 static int print_devices(const struct report *report, FILE *out)
 {
     static const struct table_column columns[] = {
-        {"DEVICE"},     {"NAME"},           {"PCI"},
-        {"NODE", true}, {"WORKERS", true},  {"JOBS", true},
-        {"POOL", true}, {"RINGS", true},    {"COPIED", true},
-        {"PROCESS"},    {"RESTARTS", true}, {"PLACEMENT", false, true},
+        {"DEVICE"},       {"NAME"},           {"PCI"},
+        {"LINK"},         {"NODE", true},     {"WORKERS", true},
+        {"JOBS"},         {"POOL", true},     {"RINGS", true},
+        {"GATHER", true}, {"COPIED", true},   {"RATE", true},
+        {"PROCESS"},      {"RESTARTS", true}, {"PLACEMENT", false, true},
     };
     cleanup_table struct table *table = table_new(columns, COUNT(columns), true);
 
@@ -158,12 +188,15 @@ static int print_devices(const struct report *report, FILE *out)
         table_cell(table, "%s", device->uuid);
         table_cell(table, "%s", device->name);
         table_cell(table, "%s", device->pci);
+        cell_link(table, device);
         cell_node(table, device->numa_node);
         table_cell(table, "%" PRIu32, device->workers);
-        table_cell(table, "%" PRIu32, device->jobs);
+        cell_jobs(table, device);
         cell_bytes(table, device->pool_bytes);
         cell_bytes(table, device->ring_bytes);
+        cell_bytes(table, device->gathered_bytes);
         cell_bytes(table, device->copied_bytes);
+        table_cell(table, "%.2f GB/s", (double)device->copy_rate / 1e9);
         table_cell(table, "%s", device->process ? "up" : "-");
         table_cell(table, "%" PRIu32, device->restarts);
         table_cell(table, "%s", device->placement);

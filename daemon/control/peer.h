@@ -30,9 +30,10 @@ struct peer {
     uint64_t pid;
     struct account *tenant;
     struct charge charge;
-    bool greeted; /* Hello was exchanged */
-    bool refused; /* told why, to be closed */
-    bool broken;  /* the socket failed while an event was carried out: closed on the next turn */
+    bool greeted;     /* Hello was exchanged */
+    bool refused;     /* told why, to be closed */
+    bool reads_links; /* its query about devices waits for a reading */
+    bool broken; /* the socket failed while an event was carried out: closed on the next turn */
     bool client_fd, client_ipc, client_copy, client_mapped, client_coherent;
     int *dataset_fds; /* for the next OpenJob */
     char **dataset_names;

@@ -10,10 +10,8 @@
 #include <unistd.h>
 
 #include "control/listener.h"
-#include "control/peer.h"
+#include "control/reports.h"
 #include "proto/cleanup.h"
-
-#define ROWS_MAX 32 /* of at most about 1,500 bytes each */
 
 static void stages_to_wire(const struct core_stages *stages, Pinserve__Stages *out)
 {
@@ -27,7 +25,7 @@ static void stages_to_wire(const struct core_stages *stages, Pinserve__Stages *o
     out->hold_ns = stages->hold_ns;
 }
 
-static void peer_send_report(struct peer *peer, uint64_t id, Pinserve__Report *report)
+void peer_send_report(struct peer *peer, uint64_t id, Pinserve__Report *report)
 {
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
 
@@ -69,48 +67,15 @@ static void report_status(struct peer *peer, uint64_t id)
     peer_send_report(peer, id, &report);
 }
 
-static void report_devices(struct peer *peer, uint64_t id, uint32_t skip)
-{
-    struct server *server = peer->server;
-    Pinserve__Report report = PINSERVE__REPORT__INIT;
-    Pinserve__DeviceReport rows[ROWS_MAX], *list[ROWS_MAX];
-    uint32_t n = 0;
-
-    for (uint32_t i = skip; i < server->n_stations && n < ROWS_MAX; i++, n++) {
-        struct station *station = &server->stations[i];
-        const struct device_info *info = &station->device->info;
-        struct pool_info pool;
-        pool_info_get(station->pool, &pool);
-        pinserve__device_report__init(&rows[n]);
-        list[n] = &rows[n];
-        rows[n].uuid = (char *)info->uuid;
-        rows[n].name = (char *)info->name;
-        rows[n].pci = (char *)info->pci;
-        rows[n].numa_node = station->placement.memory_node;
-        rows[n].placement = station->placement.why;
-        rows[n].workers = crew_workers(station->crew);
-        rows[n].jobs = core_device_jobs(server->core, station->number);
-        rows[n].pool_bytes = pool.bytes;
-        rows[n].ring_bytes = core_device_ring_bytes(server->core, station->number);
-        rows[n].process = station->up && station->device->ops->has_ring;
-        rows[n].copied_bytes = station->copied_bytes;
-        rows[n].restarts = station->restarts;
-    }
-    report.n_devices = n;
-    report.devices = list;
-    report.more = skip + n < server->n_stations;
-    peer_send_report(peer, id, &report);
-}
-
 static void report_pools(struct peer *peer, uint64_t id, uint32_t skip)
 {
     struct server *server = peer->server;
     Pinserve__Report report = PINSERVE__REPORT__INIT;
-    Pinserve__PoolReport rows[ROWS_MAX], *list[ROWS_MAX];
-    char bindings[ROWS_MAX][sizeof(struct failure) + 16];
+    Pinserve__PoolReport rows[REPORT_ROWS_MAX], *list[REPORT_ROWS_MAX];
+    char bindings[REPORT_ROWS_MAX][sizeof(struct failure) + 16];
     uint32_t n = 0;
 
-    for (uint32_t i = skip; i < server->n_stations && n < ROWS_MAX; i++, n++) {
+    for (uint32_t i = skip; i < server->n_stations && n < REPORT_ROWS_MAX; i++, n++) {
         struct station *station = &server->stations[i];
         struct pool_info pool;
         pool_info_get(station->pool, &pool);
@@ -200,8 +165,8 @@ static void report_jobs(struct peer *peer, uint64_t id, const Pinserve__Query *q
 {
     struct server *server = peer->server;
     Pinserve__Report report = PINSERVE__REPORT__INIT;
-    Pinserve__JobReport rows[ROWS_MAX], *list[ROWS_MAX];
-    Pinserve__Stages stages[ROWS_MAX];
+    Pinserve__JobReport rows[REPORT_ROWS_MAX], *list[REPORT_ROWS_MAX];
+    Pinserve__Stages stages[REPORT_ROWS_MAX];
     struct core_job_info info;
     uint64_t from = query->job;
     uint32_t n = 0, seen = 0;
@@ -213,11 +178,11 @@ static void report_jobs(struct peer *peer, uint64_t id, const Pinserve__Query *q
         from = info.id + 1;
         if (seen++ < query->skip)
             continue;
-        if (n < ROWS_MAX) {
+        if (n < REPORT_ROWS_MAX) {
             job_to_wire(server, &info, &rows[n], &stages[n]);
             bytes += pinserve__job_report__get_packed_size(&rows[n]) + 8;
         }
-        if (n == ROWS_MAX || (n > 0 && bytes > MESSAGE_MAX - 1024)) {
+        if (n == REPORT_ROWS_MAX || (n > 0 && bytes > MESSAGE_MAX - 1024)) {
             report.more = true;
             break;
         }

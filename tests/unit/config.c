@@ -32,7 +32,8 @@ static const char other_values[] =
     "\n[placement]\nnuma = strict\ntopology = synthetic:node:2 pu:2\n"
     "\n[workers]\nper_numa_node = 7\nbatches = 3\n"
     "\n[io]\nstuck = 2min\nthreads = 9\nahead = 3 MiB\n"
-    "\n[device]\nipc = off\nidle = 0\nuse = GPU-8f1c, GPU-0a2b\n"
+    "\n[device]\nipc = off\nrings = off\nidle = 0\ngather = off\ngather_min = 1 MiB\n"
+    "gather_max = 5 GiB\nuse = GPU-8f1c, GPU-0a2b\n"
     "\n[limits]\npeers = 5\njobs = 6\npeers_total = 7\n"
     "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\n"
     "\n[log]\nlevel = debug\nlines_per_second = 99\n";

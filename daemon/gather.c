@@ -1,0 +1,319 @@
+/*
+ * Gathering: records that need no decoding go from the page cache to the GPU by
+ * the copy engine alone. The device's process registers the file of such a
+ * source in the background; until it has, and whenever something about it is
+ * refused, the workers fill the slots as ever. The bytes are the same.
+ *
+ * A batch to be gathered is decoded at once: only its small tensors are filled
+ * in, here. When it is to be copied, the device gathers the records into the
+ * ring and copies the small tensors behind them.
+ *
+ * What is registered for the tasks of a source is one object, charged to their
+ * tenant for all of the file while one of them is left.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "log.h"
+#include "proto/cleanup.h"
+#include "proto/units.h"
+#include "server.h"
+
+/* The tensors of a slot, in layout_init's order. */
+enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS };
+
+/* A source's file in a device's process. */
+struct gather {
+    struct list link; /* in station->gathers */
+    struct source *source;
+    struct charge charge; /* of all of the file */
+    unsigned tasks;
+    int fd; /* the source's */
+    uint64_t size;
+    uint32_t file;   /* its number there */
+    bool is_added;   /* the process that is up has it */
+    bool is_ready;   /* registered */
+    bool is_refused; /* never tried again */
+};
+
+/* -- whether --------------------------------------------------------------------------------- */
+
+/* Where the records of a source lie, when they are all in one file as they are to be delivered. */
+static bool source_file_find(const struct task *task, int *fd_p, uint64_t *size_p)
+{
+    uint64_t offset, bytes, last = source_samples(task->source) - 1;
+    struct statx status;
+    int fd, last_fd;
+
+    if (source_extent(task->source, 0, &fd, &offset, &bytes) < 0 ||
+        bytes != task->layout.tensors[TENSOR_SAMPLE].sample_bytes ||
+        source_extent(task->source, last, &last_fd, &offset, &bytes) < 0 || last_fd != fd)
+        return false;
+    /* What the kernel knows will do: nothing here may wait for a server. */
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE, &status) < 0 ||
+        status.stx_size < offset + bytes)
+        return false;
+    *fd_p = fd;
+    *size_p = offset + bytes;
+    return true;
+}
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+    return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
+static bool task_may_gather(const struct task *task)
+{
+    const struct config *config = task->server->config;
+
+    return config->device_gather && task->station->device->ops->has_ring && task->source &&
+           task->pipeline.crop == CROP_KIND_NONE && task->order.batch <= GATHER_PIECES_MAX &&
+           task->layout.tensors[TENSOR_SAMPLE].sample_bytes >= config->device_gather_min;
+}
+
+static struct gather *gather_new(struct task *task, struct failure *failure)
+{
+    struct station *station = task->station;
+    uint64_t max = task->server->config->device_gather_max, used = 0;
+    char need[32], left[32];
+    uint64_t size;
+    int fd;
+
+    if (!source_file_find(task, &fd, &size)) {
+        failure_set(failure, -EOPNOTSUPP, "they do not lie in one file as they are delivered");
+        return NULL;
+    }
+    list_for_each(item, &station->gathers) used += list_entry(item, struct gather, link)->size;
+    if (used > max || size > max - used) {
+        failure_set(failure, -E2BIG, "%s do not fit into what is left of device.gather_max, %s",
+                    units_format_bytes(size, need, sizeof need),
+                    units_format_bytes(used > max ? 0 : max - used, left, sizeof left));
+        return NULL;
+    }
+    struct gather *gather = calloc(1, sizeof *gather);
+    if (!gather) {
+        failure_set(failure, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    if (charge_acquire(&gather->charge, task->tenant, ACCOUNT_PINNED, whole_pages(size), failure) <
+        0) {
+        free(gather);
+        return NULL;
+    }
+    gather->source = source_ref(task->source);
+    gather->fd = fd;
+    gather->size = size;
+    list_append(&station->gathers, &gather->link);
+    return gather;
+}
+
+/* Gives the file to the process that is up. */
+static int gather_add(struct station *station, struct gather *gather)
+{
+    int fd = fcntl(gather->fd, F_DUPFD_CLOEXEC, 3);
+
+    if (fd < 0)
+        return -errno;
+    gather->file = ++station->last_file;
+    int r = station->device->ops->add_file(station->device, gather->file, fd, gather->size);
+    gather->is_added = r == 0;
+    return r;
+}
+
+void gather_attach(struct task *task)
+{
+    struct station *station = task->station;
+    struct failure failure = {0};
+
+    if (!task->gather && !task->gather_told && task_may_gather(task)) {
+        task->gather_told = true;
+        list_for_each(item, &station->gathers)
+        {
+            struct gather *gather = list_entry(item, struct gather, link);
+            if (gather->source == task->source && gather->charge.account == task->tenant)
+                task->gather = gather;
+        }
+        if (!task->gather)
+            task->gather = gather_new(task, &failure);
+        if (task->gather)
+            task->gather->tasks++;
+        else
+            log_info("job %" PRIu64 ": its records go through slots: %s", task->job, failure.text);
+    }
+    struct gather *gather = task->gather;
+    if (!gather || gather->is_added || gather->is_refused)
+        return;
+    int r = gather_add(station, gather);
+    if (r < 0) {
+        gather->is_refused = true;
+        log_warning("job %" PRIu64 ": its records go through slots: %s", task->job, strerror(-r));
+    }
+}
+
+void gather_detach(struct task *task)
+{
+    struct station *station = task->station;
+    struct gather *gather = steal_ptr(task->gather);
+
+    if (!gather || --gather->tasks > 0)
+        return;
+    if (gather->is_added && station->up)
+        station->device->ops->remove_file(station->device, gather->file);
+    charge_release(&gather->charge);
+    list_remove(&gather->link);
+    server_give_up_source(task->server, gather->source);
+    free(gather);
+    station_poll(station);
+}
+
+/* -- the device's events ---------------------------------------------------------------------- */
+
+void gathers_on_ready(struct station *station, uint32_t file, const struct failure *failure)
+{
+    list_for_each(item, &station->gathers)
+    {
+        struct gather *gather = list_entry(item, struct gather, link);
+
+        if (!gather->is_added || gather->file != file)
+            continue;
+        gather->is_ready = !failure;
+        if (!failure) {
+            log_debug("%s: registered", source_name(gather->source));
+            return;
+        }
+        log_warning("%s: its records go through slots: %s", source_name(gather->source),
+                    failure->text);
+        gather->is_refused = true;
+        gather->is_added = false;
+        station->device->ops->remove_file(station->device, file);
+        return;
+    }
+}
+
+void gathers_on_lost(struct station *station)
+{
+    station->gathered_bytes = 0;
+    list_for_each(item, &station->gathers)
+    {
+        struct gather *gather = list_entry(item, struct gather, link);
+        gather->is_added = gather->is_ready = false;
+    }
+}
+
+/* -- batches ---------------------------------------------------------------------------------- */
+
+/* Fills in what is not in the file. */
+static void slot_fill_rest(const struct task *task, const struct core_action *action, uint8_t *slot)
+{
+    const struct tensor *tensors = task->layout.tensors;
+    int64_t *labels = (int64_t *)(void *)(slot + tensors[TENSOR_LABEL].offset);
+    uint64_t *indices = (uint64_t *)(void *)(slot + tensors[TENSOR_INDEX].offset);
+    uint8_t *statuses = slot + tensors[TENSOR_STATUS].offset;
+
+    for (uint32_t i = 0; i < action->count; i++) {
+        struct order_item item = order_at(&task->order, action->epoch, action->step, i);
+
+        labels[i] = source_label(task->source, item.sample);
+        indices[i] = item.sample;
+        statuses[i] = (uint8_t)item.status;
+    }
+}
+
+bool gather_decode(struct task *task, const struct core_action *action)
+{
+    struct server *server = task->server;
+    struct work *work = &task->works[action->slot];
+    void *slot = NULL;
+
+    task->gathered[action->slot] = task->gather && task->gather->is_ready;
+    if (!task->gathered[action->slot])
+        return false;
+    pool_slot(task->station->pool, action->memory, &slot, NULL);
+    slot_fill_rest(task, action, slot);
+    work->epoch = action->epoch;
+    work->step = action->step;
+    work->count = action->count;
+    core_decoded(server->core, task->job, action->slot, action->generation, NULL, 0, 0,
+                 server_now(server));
+    return true;
+}
+
+/* The slot that is copied, when its batch is to be gathered; -1: it is copied as a whole. */
+static int slot_gathered(const struct task *task, uint64_t memory)
+{
+    for (uint32_t i = 0; task->gather && i < task->depth; i++)
+        if (task->memory[i] == memory)
+            return task->gathered[i] ? (int)i : -1;
+    return -1;
+}
+
+/* The pieces of the slot's batch, to be freed. */
+static struct device_piece *pieces_new(const struct task *task, const struct work *work)
+{
+    struct device_piece *pieces = calloc(work->count, sizeof *pieces);
+
+    for (uint32_t i = 0; pieces && i < work->count; i++) {
+        struct order_item item = order_at(&task->order, work->epoch, work->step, i);
+        uint64_t bytes;
+        int fd;
+
+        pieces[i].file = task->gather->file;
+        source_extent(task->source, item.sample, &fd, &pieces[i].offset, &bytes);
+    }
+    return pieces;
+}
+
+int gather_copy(struct task *task, const struct core_action *action, struct copy *copy,
+                const struct copy_place *place)
+{
+    const struct station *station = task->station;
+    const struct device_ops *ops = station->device->ops;
+    const struct layout *layout = &task->layout;
+    uint64_t rest = layout->tensors[TENSOR_LABEL].offset;
+    uint64_t cookie = (uint64_t)(uintptr_t)copy;
+
+    copy->gathered_slot = slot_gathered(task, action->memory);
+    if (copy->gathered_slot < 0)
+        return 0;
+    const struct work *work = &task->works[copy->gathered_slot];
+    cleanup_free struct device_piece *pieces = pieces_new(task, work);
+    if (!pieces)
+        return -ENOMEM;
+    int r = task->gather->is_added
+                ? ops->gather(station->device, pieces, work->count,
+                              layout->tensors[TENSOR_SAMPLE].sample_bytes, place->ring,
+                              place->ring_offset + layout->tensors[TENSOR_SAMPLE].offset, cookie)
+                : -ESTALE;
+    if (r < 0)
+        return r;
+    copy->parts = 2;
+    r = ops->copy(station->device, place->region, place->offset + rest, place->ring,
+                  place->ring_offset + rest, layout->slot_bytes - rest, cookie);
+    if (r < 0) { /* the gather under way still ends */
+        copy->parts = 1;
+        failure_set(&copy->failure, r, "device %s: copy of the small tensors: %s",
+                    station->device->info.uuid, strerror(-r));
+    }
+    task->station->gathered_batches++;
+    return 1;
+}
+
+void gather_explain(const struct copy *copy, struct failure *failure)
+{
+    const struct task *task = copy->task;
+
+    if (copy->gathered_slot < 0 || failure->code != -ENODATA)
+        return;
+    const struct work *work = &task->works[copy->gathered_slot];
+    for (uint32_t i = 0; i < work->count; i++) {
+        struct order_item item = order_at(&task->order, work->epoch, work->step, i);
+
+        if (source_extent_check(task->source, item.sample, failure) < 0)
+            return;
+    }
+}
