@@ -1,7 +1,7 @@
 /*
- * What reader.c (threads) and stream.c (what they read) share. One lock, of the
- * readers, guards all of it but for the counts that workers look at; it is never
- * held during a read or a call of ready.
+ * What reader.c (threads), stream.c (what they read next) and intake.c (what they
+ * have read) share. One lock, of the readers, guards all of it but for the counts
+ * that workers look at; it is never held during a read or a call of ready.
  */
 #ifndef PINSERVE_SOURCE_READER_PRIVATE_H
 #define PINSERVE_SOURCE_READER_PRIVATE_H
@@ -91,24 +91,47 @@ struct readers {
     struct reader reader[]; /* places */
 };
 
+/* reader.c ------------------------------------------------------------------------------------- */
+
 uint64_t readers_now(void);
 /* Wakes or starts a reader when there is something for it. Lock held. */
 void readers_kick(struct readers *readers);
 
-/* stream.c; with the lock held. */
+/* stream.c, with the lock held ------------------------------------------------------------------
+ */
+
 /* Whether readers_next would find something. */
 bool readers_have(struct readers *readers);
 /* The sample to be read next, now READING; NULL: none. */
 struct fetch *readers_next(struct readers *readers);
-/* Gives a sample the memory that it needs, see struct sample. Takes the lock. */
-int fetch_grow(struct sample *sample, size_t capacity);
+/* One reference less; the stream to be destroyed without the lock, or NULL. */
+struct stream *stream_put(struct stream *stream);
+/* Without the lock; NULL is allowed. */
+void stream_destroy(struct stream *stream);
+
+/* intake.c, with the lock held ------------------------------------------------------------------
+ */
+
+/* Each stream's. */
+uint64_t readers_share(const struct readers *readers);
+/* Some room was given back, or a read is over: who waited for it may go on. */
+void readers_freed(struct readers *readers);
+bool stream_fits(const struct stream *stream, uint64_t more);
+/* Gives up the bytes of the sample that is furthest ahead. false: there is none. */
+bool stream_evict(struct stream *stream);
+/* Charges bytes in all for a sample. */
+void fetch_charge(struct fetch *fetch, uint64_t bytes);
+/* The same if they fit, for one that is waited for also at the cost of what is further ahead. */
+bool fetch_admit(struct fetch *fetch, uint64_t bytes);
+/* Makes a sample pending. NULL: no memory. */
+struct fetch *fetch_new(struct intake *intake, uint32_t position);
 /* A read is over. failure_consume: why, if code < 0 and there was memory for it. When this returns
  * true the stream's ready is to be called, without the lock; *gone_p, if it is set, is to be
  * destroyed so. */
 bool fetch_end(struct fetch *fetch, int code, uint64_t read_ns, bool warm,
                struct failure *failure_consume, struct stream **gone_p);
-/* One reference less; the stream to be destroyed without the lock, or NULL. */
-struct stream *stream_put(struct stream *stream);
-void stream_destroy(struct stream *stream);
+struct intake *intake_new(struct stream *stream, struct cursor at);
+/* Gives up what was read ahead for a batch. The caller holds a reference of the stream. */
+void intake_give_up(struct intake *intake);
 
 #endif
