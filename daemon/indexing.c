@@ -21,6 +21,7 @@
 #include "server.h"
 
 #define KEPT_SOURCES_MAX 32
+#define KEPT_FILES_MAX 8192   /* over all of them */
 #define RUNS_OF_TENANT_MAX 4  /* at a time */
 #define HUNG_OF_TENANT_MAX 16 /* beside them: threads that hang */
 
@@ -29,6 +30,7 @@ struct kept_source {
     struct list link; /* in server->kept_sources, the last used first */
     struct account *tenant;
     struct source *source;
+    uint64_t files; /* that it keeps open */
 };
 
 struct index_run {
@@ -86,8 +88,10 @@ void indexing_release_sources(struct server *server)
 }
 
 /* Puts a source first among the kept ones of its tenant. */
-static void source_keep(struct server *server, struct account *tenant, struct source *source)
+static void source_keep(struct server *server, struct account *tenant, struct source *source,
+                        uint64_t files)
 {
+    uint64_t all_files = files;
     unsigned n = 0;
     struct kept_source *kept = NULL;
 
@@ -97,7 +101,11 @@ static void source_keep(struct server *server, struct account *tenant, struct so
         if (other->source == source && other->tenant == tenant) {
             kept = other;
             list_remove(&kept->link);
-        } else if (++n >= KEPT_SOURCES_MAX) {
+            continue;
+        }
+        all_files += other->files;
+        if (++n >= KEPT_SOURCES_MAX || all_files > KEPT_FILES_MAX) {
+            all_files -= other->files;
             kept_source_free(server, other);
         }
     }
@@ -107,6 +115,7 @@ static void source_keep(struct server *server, struct account *tenant, struct so
             return;
         kept->tenant = account_ref(&server->accounts, tenant->key);
         kept->source = source_ref(source);
+        kept->files = files;
         list_init(&kept->link);
     }
     list_append(server->kept_sources.next, &kept->link);
@@ -310,7 +319,7 @@ static void run_done(struct index_run *run)
     if (task) {
         task->indexing = NULL;
         if (run->source) {
-            source_keep(server, task->tenant, run->source);
+            source_keep(server, task->tenant, run->source, task->files.amount);
             if (atomic_load(&run->progress.cancelled))
                 failure_set(&run->failure, -ECANCELED, "%s: closed while it was indexed",
                             task->source_name);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "control/listener.h"
@@ -145,8 +146,11 @@ void server_check_stopped(struct server *server)
 static void server_accounts_init(struct server *server)
 {
     const struct config *config = server->config;
-    struct account_limits node = {{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+    struct account_limits node = {
+        {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX},
+    };
     struct account_limits tenant = node;
+    struct rlimit files;
 
     node.max[ACCOUNT_PINNED] = config->pool_max;
     node.max[ACCOUNT_PEERS] = config->limits_peers_total;
@@ -155,6 +159,11 @@ static void server_accounts_init(struct server *server)
         tenant.max[ACCOUNT_DEVICE] = config->limits_device;
     tenant.max[ACCOUNT_JOBS] = config->limits_jobs;
     tenant.max[ACCOUNT_PEERS] = config->limits_peers;
+    /* What clients send; the rest is for connections, devices and what is read. */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max != RLIM_INFINITY) {
+        node.max[ACCOUNT_FILES] = files.rlim_max / 4 * 3;
+        tenant.max[ACCOUNT_FILES] = files.rlim_max / 2;
+    }
     accounts_init(&server->accounts, &node, &tenant);
 }
 

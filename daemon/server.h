@@ -105,6 +105,7 @@ struct task {
     struct order order;
     struct source *source;
     struct stream *stream; /* what readers read for it; NULL until it is decoded, or if it is raw */
+    struct charge files;   /* that the source keeps open */
     uint32_t depth;
     bool mapped; /* its client maps its slots: delivered in place */
     enum source_kind source_kind;

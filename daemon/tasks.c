@@ -84,6 +84,7 @@ void task_free(struct task *task)
     stream_close(task->stream);
     if (task->source)
         server_give_up_source(task->server, task->source);
+    charge_release(&task->files);
     if (task->tenant)
         account_unref(task->tenant);
     close_fd(&task->ring_fd);

@@ -74,6 +74,16 @@ static int peer_handle_hello(struct peer *peer, uint64_t id, const Pinserve__Hel
     return 0;
 }
 
+/* It hears why before it is dropped: the message has no reply. */
+static int peer_charge_files(struct peer *peer, size_t n, struct failure *reason)
+{
+    charge_release(&peer->files);
+    int r = charge_acquire(&peer->files, peer->tenant, ACCOUNT_FILES, n, reason);
+    if (r < 0)
+        peer_send_error(peer, 0, reason);
+    return r;
+}
+
 static int peer_handle_dataset_fds(struct peer *peer, struct wire_packet *packet,
                                    struct failure *reason)
 {
@@ -85,6 +95,9 @@ static int peer_handle_dataset_fds(struct peer *peer, struct wire_packet *packet
                            message->n_names, packet->n_fds);
     if (n > DATASET_FDS_MAX)
         return failure_set(reason, -EPROTO, "more than %d fds for one dataset", DATASET_FDS_MAX);
+    int r = peer_charge_files(peer, n, reason);
+    if (r < 0)
+        return r;
     int *fds = realloc(peer->dataset_fds, n * sizeof *fds);
     if (fds)
         peer->dataset_fds = fds;

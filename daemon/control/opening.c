@@ -326,6 +326,8 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         return r;
     }
     task->tenant = account_ref(&server->accounts, peer->tenant->key);
+    task->files = peer->files;
+    peer->files = (struct charge){0};
     task->source_kind = (*request_p)->spec.kind;
     task->request = steal_ptr(*request_p);
     list_append(&server->tasks, &task->link);

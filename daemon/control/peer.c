@@ -58,6 +58,7 @@ static void peer_poll_free(uv_poll_t **poll)
 void peer_drop_dataset(struct peer *peer)
 {
     disposal_give_fds(peer->server->disposal, peer->dataset_fds, peer->n_dataset);
+    charge_release(&peer->files);
     for (size_t i = 0; i < peer->n_dataset; i++)
         free(peer->dataset_names[i]);
     free(peer->dataset_fds);

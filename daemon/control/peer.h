@@ -38,7 +38,8 @@ struct peer {
     int *dataset_fds; /* for the next OpenJob */
     char **dataset_names;
     size_t n_dataset;
-    struct list queue; /* struct peer_message */
+    struct charge files; /* these */
+    struct list queue;   /* struct peer_message */
     uint32_t queued;
 };
 

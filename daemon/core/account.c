@@ -14,6 +14,7 @@ static const char *const kind_names[ACCOUNT_KINDS] = {
     [ACCOUNT_DEVICE] = "bytes of device memory",
     [ACCOUNT_JOBS] = "jobs",
     [ACCOUNT_PEERS] = "connections",
+    [ACCOUNT_FILES] = "open files",
 };
 
 void accounts_init(struct accounts *accounts, const struct account_limits *node,

@@ -16,6 +16,7 @@ enum account_kind {
     ACCOUNT_DEVICE, /* bytes */
     ACCOUNT_JOBS,
     ACCOUNT_PEERS,
+    ACCOUNT_FILES,
     ACCOUNT_KINDS,
 };
 

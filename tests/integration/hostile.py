@@ -213,7 +213,32 @@ def test_fds_of_a_dataset_are_closed_with_their_peer():
         os.close(null)
 
 
+def test_files_have_a_limit():
+    """One tenant cannot take all fds of the daemon: it is told, and others go on."""
+    with Daemon(prefix=["prlimit", "--nofile=400:400"]) as daemon:
+        null = os.open("/dev/null", os.O_RDONLY)
+        peers = [RawPeer(daemon.socket) for _ in range(5)]
+        names = b"".join(field(1, f"n{i}") for i in range(60))
+        before = daemon.fds()
+        for i, peer in enumerate(peers):
+            peer.send(field(rawpeer.DATASET_FDS, names), [null] * 60)
+            wait_for(lambda n=60 * min(i + 1, 3): daemon.fds() > before + n - 20, "they arrive", 5)
+        told = []
+        for peer in peers[3:]:
+            body, fields = peer.receive()
+            expect_equal(body, rawpeer.ERROR, "the answer")
+            told.append(fields[2][0])
+            expect(peer.gone(), "the connection ends")
+        expect(all(b"200 open files" in text and b"60" in text for text in told), f"{told}")
+        expect_equal(daemon.bench("--source", "synthetic:64:u8", "--batch", "4", "--batches", "5",
+                                  "--device", "host")["batches"], 5, "others go on")
+        for peer in peers:
+            peer.close()
+        os.close(null)
+
+
 run([test_wrong_messages_end_their_peer_alone, test_double_release,
      test_no_common_version_is_refused_in_words,
      test_wrong_values_are_refused_and_the_peer_lives, test_a_peer_that_does_not_read,
-     test_random_bytes_for_a_while, test_fds_of_a_dataset_are_closed_with_their_peer])
+     test_random_bytes_for_a_while, test_fds_of_a_dataset_are_closed_with_their_peer,
+     test_files_have_a_limit])
