@@ -5,15 +5,11 @@
 #include "source/tar.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
-
-#include "proto/cleanup.h"
 
 static const struct tar_shard *shard_find(const struct tar *tar, uint64_t index)
 {
@@ -37,7 +33,7 @@ static const char *tar_sample_name(const struct source *source, uint64_t index, 
     const struct tar *tar = source->index;
     const struct tar_member *member = &tar_members(tar)[index];
 
-    snprintf(text, size, "%s: %s at %" PRIu64, shard_find(tar, index)->name,
+    snprintf(text, size, "%s: %s at %" PRIu64, shard_find(tar, index)->file.name,
              tar_text(tar, member->name), member->offset);
     return text;
 }
@@ -53,19 +49,19 @@ static int tar_read_by(int (*read_bytes)(int fd, void *bytes, size_t size, uint6
     const char *name = tar_text(tar, member->name);
 
     if (member->size == 0)
-        return failure_set(failure, -EBADMSG, "%s: %s at %" PRIu64 " is empty", shard->name, name,
-                           member->offset);
+        return failure_set(failure, -EBADMSG, "%s: %s at %" PRIu64 " is empty", shard->file.name,
+                           name, member->offset);
     int r = sample_reserve(sample, member->size, name, failure);
     if (r < 0)
         return r;
-    r = read_bytes(shard->fd, sample->buffer, member->size, member->offset);
+    r = read_bytes(shard->file.fd, sample->buffer, member->size, member->offset);
     if (r == -ENODATA)
         return failure_set(failure, -EBADMSG,
                            "%s: %s at %" PRIu64 ": the shard ends before its %" PRIu32
                            " bytes do; it was cut off since it was indexed",
-                           shard->name, name, member->offset, member->size);
+                           shard->file.name, name, member->offset, member->size);
     if (r < 0)
-        return failure_set(failure, r, "%s: %s at %" PRIu64 ": %s", shard->name, name,
+        return failure_set(failure, r, "%s: %s at %" PRIu64 ": %s", shard->file.name, name,
                            member->offset, strerror(-r));
     if (r > 0)
         return r;
@@ -87,22 +83,6 @@ static int tar_try_read(struct source *source, uint64_t index, struct sample *sa
     return tar_read_by(source_read_cached, source, index, sample, failure);
 }
 
-static bool time_equal(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-static bool shard_unchanged(const struct tar_shard *shard, int fd)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0)
-        return false;
-    return shard->st.st_dev == st.st_dev && shard->st.st_ino == st.st_ino &&
-           shard->st.st_size == st.st_size && time_equal(shard->st.st_mtim, st.st_mtim) &&
-           time_equal(shard->st.st_ctim, st.st_ctim);
-}
-
 static bool tar_matches(const struct source *source, const struct source_spec *spec)
 {
     const struct tar *tar = source->index;
@@ -110,8 +90,7 @@ static bool tar_matches(const struct source *source, const struct source_spec *s
     if (tar->n_shards != spec->n_fds)
         return false;
     for (size_t i = 0; i < tar->n_shards; i++) {
-        if (strcmp(tar->shards[i].name, spec->fd_names[i]) != 0 ||
-            !shard_unchanged(&tar->shards[i], spec->fds[i]))
+        if (!source_file_matches(&tar->shards[i].file, spec->fds[i], spec->fd_names[i]))
             return false;
     }
     return true;
@@ -121,37 +100,12 @@ static void tar_free(struct source *source)
 {
     struct tar *tar = source->index;
 
-    for (size_t i = 0; i < tar->n_shards; i++) {
-        close_fd(&tar->shards[i].fd);
-        free(tar->shards[i].name);
-    }
+    for (size_t i = 0; i < tar->n_shards; i++)
+        source_file_deinit(&tar->shards[i].file);
     free(tar->shards);
     array_deinit(&tar->text);
     array_deinit(&tar->members);
     free(tar);
-}
-
-/* Takes a shard that can be read at any offset without waiting for anyone. */
-static int shard_take(struct tar_shard *shard, int fd, const char *name, struct failure *failure)
-{
-    shard->fd = -1;
-    shard->name = strdup(name);
-    if (!shard->name)
-        return failure_set(failure, -ENOMEM, "shard %s: no memory", name);
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fstat(fd, &shard->st) < 0)
-        return failure_set(failure, -errno, "shard %s: %s", name, strerror(errno));
-    if (!S_ISREG(shard->st.st_mode))
-        return failure_set(failure, -EINVAL,
-                           "shard %s is not a regular file; shards are read at any offset", name);
-    if ((flags & O_ACCMODE) == O_WRONLY || (flags & (O_PATH | O_DIRECT)))
-        return failure_set(failure, -EINVAL,
-                           "shard %s: its fd is not open for plain reading (O_RDONLY)", name);
-    shard->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (shard->fd < 0)
-        return failure_set(failure, -errno, "shard %s: cannot keep its fd: %s", name,
-                           strerror(errno));
-    return 0;
 }
 
 /* Of what the samples are named, how long they are and what they show; not of where they lie. */
@@ -191,7 +145,8 @@ static int tar_index(struct source *source, const struct source_spec *spec,
         return failure_set(failure, -ENOMEM, "source %s: no memory", source->name);
     for (size_t i = 0; r == 0 && i < spec->n_fds; i++) {
         tar->n_shards = i + 1;
-        r = shard_take(&tar->shards[i], spec->fds[i], spec->fd_names[i], failure);
+        r = source_file_take(&tar->shards[i].file, "shard", spec->fds[i], spec->fd_names[i],
+                             failure);
         if (r == 0)
             r = tar_shard_index(source, tar, i, progress, failure);
     }

@@ -6,15 +6,12 @@
 #ifndef PINSERVE_SOURCE_TAR_H
 #define PINSERVE_SOURCE_TAR_H
 
-#include <sys/stat.h>
-
 #include "source/arena.h"
+#include "source/file.h"
 #include "source/kind.h"
 
 struct tar_shard {
-    int fd; /* ours */
-    char *name;
-    struct stat st; /* when it was indexed */
+    struct source_file file;
     uint64_t first_sample;
 };
 

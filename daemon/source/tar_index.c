@@ -119,7 +119,7 @@ static int key_add(struct shard_walk *walk, const char *key, uint64_t *position_
         return failure_set(walk->failure, -EINVAL,
                            "shard %s: key %s comes again after other keys; the members of one "
                            "sample must stand together (sort the names when making the tar)",
-                           walk->shard->name, key);
+                           walk->shard->file.name, key);
     int r = array_append_string(&walk->keys, key, &tar->arena, &position, walk->failure);
     if (r < 0)
         return r;
@@ -142,7 +142,7 @@ static int sample_close(struct shard_walk *walk)
     if (sample->image == IMAGE_NONE)
         return failure_set(walk->failure, -EINVAL,
                            "shard %s: sample %s has no field jpg, jpeg or png; its fields are: %s",
-                           walk->shard->name, key_at(walk, sample->key), sample->fields);
+                           walk->shard->file.name, key_at(walk, sample->key), sample->fields);
     int r = array_reserve(&tar->members, 1, sizeof sample->member, &tar->arena, walk->failure);
     if (r < 0)
         return r;
@@ -182,14 +182,14 @@ static int image_set(struct shard_walk *walk, size_t image, const char *name, ui
 
     if (image == sample->image)
         return failure_set(walk->failure, -EINVAL, "shard %s: %s at %" PRIu64 " is there twice",
-                           walk->shard->name, name, offset);
+                           walk->shard->file.name, name, offset);
     if (image > sample->image)
         return 0;
     if (size > SAMPLE_BYTES_MAX)
         return failure_set(walk->failure, -EFBIG,
                            "shard %s: %s at %" PRIu64 " has %" PRIu64
                            " bytes, over the limit of 256 MiB",
-                           walk->shard->name, name, offset, size);
+                           walk->shard->file.name, name, offset, size);
     sample->image = image;
     sample->member.offset = offset;
     sample->member.size = (uint32_t)size;
@@ -206,10 +206,10 @@ static int label_set(struct shard_walk *walk, const char *name, uint64_t offset,
 
     errno = EINVAL;
     if (size <= LABEL_BYTES_MAX) {
-        r = source_read_exactly(walk->shard->fd, text, (size_t)size, offset);
+        r = source_read_exactly(walk->shard->file.fd, text, (size_t)size, offset);
         if (r < 0)
             return failure_set(walk->failure, r, "shard %s: %s at %" PRIu64 ": %s",
-                               walk->shard->name, name, offset, strerror(-r));
+                               walk->shard->file.name, name, offset, strerror(-r));
         errno = 0;
         label = strtoll(text, &end, 10);
         if (end == text)
@@ -219,7 +219,7 @@ static int label_set(struct shard_walk *walk, const char *name, uint64_t offset,
     if (errno != 0 || end != text + size)
         return failure_set(walk->failure, -EINVAL,
                            "shard %s: %s at %" PRIu64 " is not an integer: \"%.*s\"",
-                           walk->shard->name, name, offset, 32, text);
+                           walk->shard->file.name, name, offset, 32, text);
     walk->sample.member.label = label;
     return 0;
 }
@@ -234,7 +234,7 @@ static int member_add(struct shard_walk *walk, const char *name, uint64_t offset
     }
     cleanup_free char *key = strndup(name, (size_t)(field - 1 - name));
     if (!key)
-        return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->name);
+        return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->file.name);
     int r = sample_open(walk, key);
     if (r < 0)
         return r;
@@ -254,7 +254,7 @@ static la_ssize_t archive_bytes(struct archive *archive, void *data, const void 
     ssize_t n;
 
     do {
-        n = pread(walk->shard->fd, walk->buffer, sizeof walk->buffer, (off_t)walk->position);
+        n = pread(walk->shard->file.fd, walk->buffer, sizeof walk->buffer, (off_t)walk->position);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         archive_set_error(archive, errno, "%s", strerror(errno));
@@ -268,7 +268,7 @@ static la_ssize_t archive_bytes(struct archive *archive, void *data, const void 
 static la_int64_t archive_jump(struct archive *archive, void *data, la_int64_t request)
 {
     struct shard_walk *walk = data;
-    uint64_t size = (uint64_t)walk->shard->st.st_size;
+    uint64_t size = (uint64_t)walk->shard->file.st.st_size;
     uint64_t left = size > walk->position ? size - walk->position : 0;
     uint64_t jump = (uint64_t)request < left ? (uint64_t)request : left;
 
@@ -297,17 +297,17 @@ static int signature_check(struct shard_walk *walk)
     uint8_t bytes[8] = {0};
     const struct tar_shard *shard = walk->shard;
 
-    if (shard->st.st_size == 0)
-        return failure_set(walk->failure, -EBADMSG, "shard %s is empty: 0 bytes", shard->name);
-    int r = source_read_exactly(shard->fd, bytes, sizeof bytes, 0);
+    if (shard->file.st.st_size == 0)
+        return failure_set(walk->failure, -EBADMSG, "shard %s is empty: 0 bytes", shard->file.name);
+    int r = source_read_exactly(shard->file.fd, bytes, sizeof bytes, 0);
     if (r < 0 && r != -ENODATA)
-        return failure_set(walk->failure, r, "shard %s: %s", shard->name, strerror(-r));
+        return failure_set(walk->failure, r, "shard %s: %s", shard->file.name, strerror(-r));
     for (size_t i = 0; i < sizeof signatures / sizeof signatures[0]; i++) {
         if (memcmp(bytes, signatures[i].bytes, signatures[i].size) == 0)
             return failure_set(
                 walk->failure, -EINVAL,
-                "shard %s is compressed with %s and cannot be read at any offset; %s", shard->name,
-                signatures[i].name, signatures[i].what_to_do);
+                "shard %s is compressed with %s and cannot be read at any offset; %s",
+                shard->file.name, signatures[i].name, signatures[i].what_to_do);
     }
     return 0;
 }
@@ -329,13 +329,13 @@ static size_t samples_before(const struct shard_walk *walk, const char *name)
 /* 0, or 1 when the file ends with the data of this member, without padding and end marks. */
 static int member_check(struct shard_walk *walk, const char *name, uint64_t offset, uint64_t size)
 {
-    uint64_t file_size = (uint64_t)walk->shard->st.st_size;
+    uint64_t file_size = (uint64_t)walk->shard->file.st.st_size;
 
     if (offset > file_size || size > file_size - offset)
         return failure_set(walk->failure, -EBADMSG,
                            "shard %s is cut off at %" PRIu64 ": %s at %" PRIu64 " has %" PRIu64
                            " bytes; samples before it: %zu",
-                           walk->shard->name, file_size, name, offset, size,
+                           walk->shard->file.name, file_size, name, offset, size,
                            samples_before(walk, name));
     walk->end = (offset + size + BLOCK - 1) / BLOCK * BLOCK;
     return walk->end > file_size;
@@ -351,18 +351,18 @@ static int entry_add(struct shard_walk *walk, struct archive *archive, struct ar
     if (!name)
         return failure_set(walk->failure, -EBADMSG,
                            "shard %s: the member before %" PRIu64 " has a name that cannot be read",
-                           walk->shard->name, offset);
+                           walk->shard->file.name, offset);
     if (strncmp(name, "./", 2) == 0)
         name += 2;
     if (link)
         return failure_set(
             walk->failure, -EINVAL,
             "shard %s: %s is a hard link to %s; make the tar with --hard-dereference",
-            walk->shard->name, name, link);
+            walk->shard->file.name, name, link);
     if (archive_entry_sparse_count(entry) > 0)
         return failure_set(walk->failure, -EINVAL,
                            "shard %s: %s is stored sparse; make the tar without --sparse",
-                           walk->shard->name, name);
+                           walk->shard->file.name, name);
     int cut = member_check(walk, name, offset, size);
     if (cut < 0)
         return cut;
@@ -382,16 +382,16 @@ static int archive_walk(struct shard_walk *walk, struct archive *archive,
 
     archive_read_support_format_tar(archive);
     if (archive_read_open2(archive, walk, NULL, archive_bytes, archive_jump, NULL) != ARCHIVE_OK)
-        return failure_set(walk->failure, -EBADMSG, "shard %s is not a tar: %s", walk->shard->name,
-                           archive_error_string(archive));
+        return failure_set(walk->failure, -EBADMSG, "shard %s is not a tar: %s",
+                           walk->shard->file.name, archive_error_string(archive));
     while (r == 0) {
         int status = archive_read_next_header(archive, &entry);
         if (status == ARCHIVE_EOF)
             break;
         if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
             return failure_set(walk->failure, -EBADMSG,
-                               "shard %s: bad tar header at %" PRIu64 ": %s", walk->shard->name,
-                               walk->end, archive_error_string(archive));
+                               "shard %s: bad tar header at %" PRIu64 ": %s",
+                               walk->shard->file.name, walk->end, archive_error_string(archive));
         r = entry_add(walk, archive, entry);
         if (r >= 0 &&
             source_progress_set(walk->source, progress, walk->tar->members.n, walk->failure) < 0)
@@ -399,9 +399,9 @@ static int archive_walk(struct shard_walk *walk, struct archive *archive,
     }
     if (r < 0)
         return r;
-    if ((uint64_t)walk->shard->st.st_size <= walk->end)
+    if ((uint64_t)walk->shard->file.st.st_size <= walk->end)
         log_warning("shard %s ends at %jd without a tar's end marks; its members are whole",
-                    walk->shard->name, (intmax_t)walk->shard->st.st_size);
+                    walk->shard->file.name, (intmax_t)walk->shard->file.st.st_size);
     r = sample_close(walk);
     if (r < 0)
         return r;
@@ -424,7 +424,7 @@ static int walk_in_utf8(struct shard_walk *walk, struct source_progress *progres
     if (!archive) {
         if (utf8)
             freelocale(utf8);
-        return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->name);
+        return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->file.name);
     }
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
     int r = archive_walk(walk, archive, progress);
@@ -442,7 +442,7 @@ int tar_shard_index(struct source *source, struct tar *tar, size_t shard,
     uint64_t members = tar->members.n;
 
     if (!walk)
-        return failure_set(failure, -ENOMEM, "shard %s: no memory", tar->shards[shard].name);
+        return failure_set(failure, -ENOMEM, "shard %s: no memory", tar->shards[shard].file.name);
     tar->shards[shard].first_sample = members;
     walk->source = source;
     walk->tar = tar;
