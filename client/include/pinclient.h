@@ -115,7 +115,8 @@ struct pinclient_job_info {
     uint32_t depth;       /**< batches that may be leased or waiting at a time */
     uint32_t n_tensors;   /**< of each batch, in layout order */
     const char *device;   /**< "host" or the GPU's UUID; valid as long as the job */
-    const char *delivery; /**< "fd", "ipc", "host" */
+    const char *delivery; /**< "fd", "ipc", "copy", "host", "mapped"; may become "copy" on the way,
+                           * when the daemon's process on the GPU is lost for good */
 };
 
 /** @return the library's version, "0.1.0"; static. */
@@ -196,8 +197,22 @@ PINCLIENT_API int pinclient_spec_batch(struct pinclient_spec *spec, uint32_t bat
  *  @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_device(struct pinclient_spec *spec, const char *device);
 
-/** How batches are handed over: `auto` (default), `fd`, `ipc`, `host`; `copy` and `mapped` are
- *  refused by this version's daemon. @return 0 or -EINVAL */
+/**
+ * How batches are handed over. The bytes are the same, and so is what a release means.
+ *
+ * - `auto` (default): on a GPU the first of `fd`, `ipc`, `copy` that works, or `mapped` where the GPU
+ *   shares the host's memory; on the host `host`. pinctl tells which, and why
+ * - `fd`, `ipc`: complete in memory of the GPU that the daemon filled: shared as a file descriptor,
+ *   or as a CUDA IPC handle
+ * - `copy`: in memory of the GPU that is this process's own. The library copies, on a stream of its
+ *   own, up to `depth` batches ahead; copies are started by calls on the job, and as soon as a batch
+ *   is announced when pinclient_next() waits
+ * - `host`: in page-locked host memory
+ * - `mapped`: in page-locked host memory, at addresses of the GPU, which reads it over the link
+ *
+ * Another one than `auto` is tried alone.
+ * @return 0 or -EINVAL
+ */
 PINCLIENT_API int pinclient_spec_delivery(struct pinclient_spec *spec, const char *delivery);
 
 /** Batches that are prefetched or leased at a time, 1 to 128; default 4. @return 0 or -EINVAL */
