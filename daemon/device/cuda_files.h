@@ -49,7 +49,6 @@ struct cuda_file {
     atomic_uint busy; /* gathers that use it */
     bool is_told;     /* the daemon knows whether it can be registered */
     uint32_t n_windows, n_ready;
-    uint64_t mark; /* of the gather that counted it last */
     struct cuda_window windows[];
 };
 

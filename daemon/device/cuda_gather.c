@@ -253,15 +253,17 @@ void cuda_gathers_fail(struct cuda *cuda, const struct cuda_window *window,
 
 /* -- its beginning ---------------------------------------------------------------------------- */
 
-/* Checks every piece; counts the fragments that they make. */
-static int pieces_check(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t *fragments_p,
-                        struct failure *failure)
+/* Finds the file of every piece, and checks the piece; counts the fragments that they make. */
+static int pieces_find(struct cuda *cuda, const struct cuda_pieces *pieces,
+                       struct cuda_file **found, uint64_t *fragments_p, struct failure *failure)
 {
     uint64_t fragments = 0;
 
     for (uint32_t i = 0; i < pieces->n; i++) {
         const struct device_piece *piece = &pieces->list[i];
-        const struct cuda_file *file = cuda_file_find(&cuda->files, piece->file);
+        struct cuda_file *file = i && found[i - 1]->id == piece->file
+                                     ? found[i - 1]
+                                     : cuda_file_find(&cuda->files, piece->file);
 
         if (!file)
             return failure_set(failure, -ENOENT, "a gather: there is no file %" PRIu32,
@@ -273,46 +275,42 @@ static int pieces_check(struct cuda *cuda, const struct cuda_pieces *pieces, uin
                                pieces->bytes, piece->offset, piece->file, file->size);
         fragments +=
             (piece->offset + pieces->bytes - 1) / WINDOW_BYTES - piece->offset / WINDOW_BYTES + 1;
+        found[i] = file;
     }
     *fragments_p = fragments;
     return 0;
 }
 
-/* The gather's file, which it holds from its first piece on. */
-static struct cuda_file *gather_file(struct cuda_gather *gather, const struct device_piece *piece,
-                                     uint64_t bytes)
+/* The gather uses the file up to end, and holds it from its first piece there on. */
+static void gather_use(struct cuda_gather *gather, struct cuda_file *file, uint64_t end)
 {
-    struct gather_file *last = gather->n_files ? &gather->files[gather->n_files - 1] : NULL;
-    struct cuda_file *file = last && last->file->id == piece->file
-                                 ? last->file
-                                 : cuda_file_find(&gather->cuda->files, piece->file);
+    uint32_t i = gather->n_files;
 
-    for (uint32_t i = 0; (!last || last->file != file) && i < gather->n_files; i++)
-        if (gather->files[i].file == file)
-            last = &gather->files[i];
-    if (!last || last->file != file) {
-        last = &gather->files[gather->n_files++];
-        *last = (struct gather_file){.file = file};
+    /* Mostly the one that was used last. */
+    while (i > 0 && gather->files[i - 1].file != file)
+        i--;
+    if (i == 0) {
+        i = ++gather->n_files;
+        gather->files[i - 1] = (struct gather_file){.file = file};
         atomic_fetch_add(&file->busy, 1);
     }
-    if (last->end < piece->offset + bytes)
-        last->end = piece->offset + bytes;
-    return file;
+    if (gather->files[i - 1].end < end)
+        gather->files[i - 1].end = end;
 }
 
 static void gather_cut(struct cuda_gather *gather, const struct cuda_pieces *pieces,
-                       uint64_t target)
+                       struct cuda_file **found, uint64_t target)
 {
     for (uint32_t i = 0; i < pieces->n; i++) {
-        struct cuda_file *file = gather_file(gather, &pieces->list[i], pieces->bytes);
         uint64_t offset = pieces->list[i].offset;
 
+        gather_use(gather, found[i], offset + pieces->bytes);
         for (uint64_t left = pieces->bytes; left > 0;) {
             uint64_t within = offset % WINDOW_BYTES;
             uint64_t bytes = WINDOW_BYTES - within < left ? WINDOW_BYTES - within : left;
 
             gather->fragments[gather->n_fragments++] = (struct fragment){
-                .window = &file->windows[offset / WINDOW_BYTES],
+                .window = &found[i]->windows[offset / WINDOW_BYTES],
                 .offset = within,
                 .target = target,
                 .bytes = bytes,
@@ -324,12 +322,25 @@ static void gather_cut(struct cuda_gather *gather, const struct cuda_pieces *pie
     }
 }
 
+static struct cuda_gather *gather_new(uint32_t n_files, uint64_t n_fragments)
+{
+    struct cuda_gather *gather =
+        calloc(1, sizeof *gather + n_fragments * sizeof gather->fragments[0]);
+
+    if (!gather)
+        return NULL;
+    gather->files = calloc(n_files, sizeof *gather->files);
+    if (gather->files)
+        return gather;
+    free(gather);
+    return NULL;
+}
+
 int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ring_id,
                 uint64_t ring_offset, uint64_t cookie, struct failure *failure)
 {
     struct cuda_ring *ring = cuda_ring_find(cuda, ring_id);
-    uint64_t fragments;
-    uint32_t n_files = 0;
+    uint64_t n_fragments = 0;
 
     if (!ring)
         return failure_set(failure, -ENOENT, "a gather to ring %" PRIu64 ": there is no such ring",
@@ -340,18 +351,15 @@ int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ri
                            "a gather of %" PRIu32 " times %" PRIu64 " bytes to %" PRIu64
                            " of ring %" PRIu64 " (%zu bytes) is out of bounds",
                            pieces->n, pieces->bytes, ring_offset, ring_id, ring->bytes);
-    int r = pieces_check(cuda, pieces, &fragments, failure);
+    cleanup_free struct cuda_file **found = calloc(pieces->n, sizeof *found);
+    if (!found)
+        return failure_set(failure, -ENOMEM, "a gather: out of memory");
+    int r = pieces_find(cuda, pieces, found, &n_fragments, failure);
     if (r < 0)
         return r;
-    list_for_each(item, &cuda->files.all) n_files++;
-    struct cuda_gather *gather =
-        calloc(1, sizeof *gather + fragments * sizeof gather->fragments[0]);
-    if (gather)
-        gather->files = calloc(n_files, sizeof *gather->files);
-    if (!gather || !gather->files) {
-        free(gather);
+    struct cuda_gather *gather = gather_new(pieces->n, n_fragments);
+    if (!gather)
         return failure_set(failure, -ENOMEM, "a gather: out of memory");
-    }
     gather->cuda = cuda;
     gather->ring = ring;
     gather->cookie = cookie;
@@ -359,7 +367,7 @@ int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ri
     atomic_init(&gather->holds, 1);
     atomic_fetch_add(&ring->busy, 1);
     atomic_fetch_add(&cuda->busy, 1);
-    gather_cut(gather, pieces, ring_offset);
+    gather_cut(gather, pieces, found, ring_offset);
     list_append(&cuda->gathers, &gather->link);
     if (!gather_advance(gather)) {
         cuda_gathers_advance(cuda);
