@@ -152,14 +152,15 @@ static int records_parse(const char *source, const char *rest, struct source_par
     return 0;
 }
 
-/* One of "stride=N", "random", "out=i64" and "vocab=N". 1: it is none of them. */
+/* One of "stride=N", "stride=random" ("random" alone means it, too), "out=i64" and "vocab=N". 1: it
+ * is none of them. */
 static int tokens_option(const char *source, struct parse_text option, Pinserve__Source *parsed,
                          struct failure *failure)
 {
     struct parse_text value;
     uint64_t *number = NULL;
 
-    if (parse_is(option, "random")) {
+    if (parse_is(option, "stride=random") || parse_is(option, "random")) {
         parsed->random = true;
         return 0;
     }
@@ -180,8 +181,8 @@ static int tokens_option(const char *source, struct parse_text option, Pinserve_
         return 1;
     else
         return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": \"%.*s\" is no option: stride=N, random, out=i64 or "
-                           "vocab=N",
+                           "source \"%.200s\": \"%.*s\" is no option: stride=N, "
+                           "stride=random, out=i64 or vocab=N",
                            source, (int)option.size, option.text);
     if (parse_whole(value, INT64_MAX, number) < 0 || *number == 0)
         return failure_set(failure, -EINVAL, "source \"%.200s\": \"%.*s\" is no number of tokens",

@@ -25,9 +25,9 @@
  *
  * Threads. Calls on different jobs may run at the same time; calls on one job,
  * its batches included, must not, but for the deleters of tensors that
- * pinclient_batch_dlpack() exported, which any thread may call. A connection or a job must not be used in a
- * child after fork(): calls return -EPERM there, and the child's exit leaves the
- * parent's leases alone. A spec is plain memory and may be used there.
+ * pinclient_batch_dlpack() exported, which any thread may call. A connection or a job must not be
+ * used in a child after fork(): calls return -EPERM there, and the child's exit leaves the parent's
+ * leases alone. A spec is plain memory and may be used there.
  *
  * CUDA. The library loads the driver at run time and uses the device's primary
  * context, the one that the CUDA runtime uses; the caller's current context
@@ -156,10 +156,10 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  *   u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64): one sample for each element of the first
  *   dimension, tensor "data" of its type and shape. `,labels=FILE.npy` behind it names an array of
  *   integers, one a sample; label is -1 without
- * - `tokens:PATTERN[:u16|u32|i32][,stride=N|,random][,out=i32|i64][,vocab=N]`: files of bare
+ * - `tokens:PATTERN[:u16|u32|i32][,stride=N|random][,out=i32|i64][,vocab=N]`: files of bare
  *   integers (u16); a sample is a window of seq + 1 of them (see pinclient_spec_seq()) within one
  *   file, tensor "tokens" of int32 (or int64). Windows begin every N tokens (seq), or at random
- *   places anew in each epoch, which has as many as with a stride of seq. With vocab a token that
+ *   places, anew in each epoch, which has as many as with a stride of seq. With vocab a token that
  *   is not below N is a bad sample. label is -1
  * - `synthetic:SHAPE[:u8|f32[:N]]`: N samples (65,536) of a shape like 3x224x224, of pseudo-random
  *   values that depend on the sample's number only
@@ -200,13 +200,13 @@ PINCLIENT_API int pinclient_spec_device(struct pinclient_spec *spec, const char 
 /**
  * How batches are handed over. The bytes are the same, and so is what a release means.
  *
- * - `auto` (default): on a GPU the first of `fd`, `ipc`, `copy` that works, or `mapped` where the GPU
- *   shares the host's memory; on the host `host`. pinctl tells which, and why
+ * - `auto` (default): on a GPU the first of `fd`, `ipc`, `copy` that works, or `mapped` where the
+ * GPU shares the host's memory; on the host `host`. pinctl tells which, and why
  * - `fd`, `ipc`: complete in memory of the GPU that the daemon filled: shared as a file descriptor,
  *   or as a CUDA IPC handle
  * - `copy`: in memory of the GPU that is this process's own. The library copies, on a stream of its
- *   own, up to `depth` batches ahead; copies are started by calls on the job, and as soon as a batch
- *   is announced when pinclient_next() waits
+ *   own, up to `depth` batches ahead; copies are started by calls on the job, and as soon as a
+ * batch is announced when pinclient_next() waits
  * - `host`: in page-locked host memory
  * - `mapped`: in page-locked host memory, at addresses of the GPU, which reads it over the link
  *

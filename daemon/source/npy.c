@@ -163,7 +163,7 @@ static int dtype_parse(const struct cursor *cursor, const char *descr, struct np
 
 static int take_descr(struct cursor *cursor, struct npy_header *header)
 {
-    char descr[WORD_MAX];
+    char descr[WORD_MAX] = "";
 
     if (peek(cursor, '[') || peek(cursor, '('))
         return failure_set(cursor->failure, -EINVAL,
@@ -177,7 +177,7 @@ static int take_dictionary(struct cursor *cursor, struct npy_header *header)
 {
     enum { DESCR = 1, FORTRAN = 2, SHAPE = 4, ALL = 7 };
     unsigned seen = 0;
-    char key[WORD_MAX];
+    char key[WORD_MAX] = "";
     int r = 0;
 
     if (!take(cursor, '{'))

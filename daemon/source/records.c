@@ -213,7 +213,7 @@ static const char *records_sample_name(const struct source *source, uint64_t ind
 static int npy_take(struct source *source, struct records *records, struct failure *failure)
 {
     const char *name = records->file.name;
-    struct npy_header header;
+    struct npy_header header = {0};
 
     int r = npy_read(&records->file, &header, failure);
     if (r < 0)
@@ -327,7 +327,7 @@ static int labels_take(struct source *source, struct records *records,
                        const struct source_spec *spec, struct source_progress *progress,
                        struct failure *failure)
 {
-    struct npy_header header;
+    struct npy_header header = {0};
 
     int r =
         source_file_take(&records->labels_file, "labels", spec->fds[1], spec->fd_names[1], failure);

@@ -44,7 +44,7 @@ def plain_sources(path):
         "raw": ["--source", f"records:{path}/tokens/t0.bin:5x10:bf16", "--batch", "6"],
         "tokens": ["--source", f"tokens:{path}/tokens/t{{0..2}}.bin", "--seq", "64", "--batch",
                    "7"],
-        "random": ["--source", f"tokens:{path}/tokens/t*.bin,random,out=i64", "--seq", "64",
+        "random": ["--source", f"tokens:{path}/tokens/t*.bin,stride=random,out=i64", "--seq", "64",
                    "--batch", "7"],
     }
 

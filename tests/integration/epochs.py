@@ -173,7 +173,7 @@ def test_random_windows():
     with folder() as path, Daemon() as daemon:
         files = arrays.make_tokens(path, [3000, 500], high=2**16)
         known = {w.astype("<i4").tobytes() for w in arrays.windows(files, 16, 1)}
-        spec = ["--source", f"tokens:{path}/t*.bin,random", "--seq", "16", "--batch", "10",
+        spec = ["--source", f"tokens:{path}/t*.bin,stride=random", "--seq", "16", "--batch", "10",
                 "--last", "partial", "--values"]
         first = daemon.batches(*spec, "--epochs", "2")
         count = len(arrays.windows(files, 16, 16))

@@ -102,6 +102,7 @@ static void test_tokens(void **state)
         {"tokens:/d/{0..9}.bin", "/d/{0..9}.bin", "u16", "i32", false, 0, 0},
         {"tokens:/d/*.bin:u32", "/d/*.bin", "u32", "i32", false, 0, 0},
         {"tokens:/d:1/a:i32,random", "/d:1/a", "i32", "i32", true, 0, 0},
+        {"tokens:a.bin,stride=random,vocab=9", "a.bin", "u16", "i32", true, 0, 9},
         {"tokens:/d:1/a,out=i64,stride=7", "/d:1/a", "u16", "i64", false, 7, 0},
         {"tokens:a,b.bin:u16,vocab=50257,out=i32", "a,b.bin", "u16", "i32", false, 0, 50257},
         {"tokens:a:b.bin", "a:b.bin", "u16", "i32", false, 0, 0},

@@ -68,7 +68,7 @@ static void versions_1_2_and_3_are_equal(void **state)
         assert_int_equal(header.n_dims, 2);
         assert_int_equal(header.shape[0], 2);
         assert_int_equal(header.shape[1], 3);
-        assert_int_equal(header.offset, version == 1 ? 128 : 128);
+        assert_int_equal(header.offset, 128);
     }
 }
 
