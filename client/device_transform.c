@@ -103,11 +103,21 @@ err_free:
     return load_failed(device, result, failure);
 }
 
+/* Those of the context; NULL: none yet. With the lock held. */
+static struct kernels *kernels_find(CUcontext context)
+{
+    for (struct list *i = loaded.next; i != &loaded; i = i->next) {
+        struct kernels *kernels = list_entry(i, struct kernels, link);
+        if (kernels->context == context)
+            return kernels;
+    }
+    return NULL;
+}
+
 /* With the context current, which the device keeps alive as long as it uses the kernels. */
 static int device_want_kernels(struct device *device, struct failure *failure)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    struct kernels *kernels = NULL;
     int r = 0;
 
     if (device->kernels)
@@ -117,17 +127,13 @@ static int device_want_kernels(struct device *device, struct failure *failure)
                            "transform: this libpinclient was built without nvcc, so without "
                            "kernels");
     pthread_mutex_lock(&loaded_lock);
-    for (struct list *i = loaded.next; i != &loaded && !kernels; i = i->next) {
-        struct kernels *candidate = list_entry(i, struct kernels, link);
-        if (candidate->context == device->context)
-            kernels = candidate;
-    }
+    struct kernels *kernels = kernels_find(device->context);
     if (!kernels) {
         device_relax_capture(device, &mode);
         r = kernels_load(device, &kernels, failure);
         device_relax_capture(device, &mode);
     }
-    if (r == 0) {
+    if (kernels) {
         kernels->users++;
         device->kernels = kernels;
     }

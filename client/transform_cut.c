@@ -8,28 +8,34 @@
 #define TILE_PIXELS_LEAST 512 /* a tile is not cut below twice that */
 #define VECTOR_BYTES 16
 
+/* Of a number above 0, in parts of at most b. */
 static uint32_t divide_up(uint32_t a, uint32_t b)
 {
-    return a / b + (a % b != 0);
+    return (a - 1) / b + 1;
 }
 
 /* Tiles as even as their number allows. A piece of a row begins at a multiple of a vector. */
 static void cut_tiles(const struct transform_work *work, struct transform_args *args)
 {
-    uint32_t pieces = divide_up(work->width, TRANSFORM_TILE_PIXELS);
+    /* An image of nothing would have a tile, too. */
+    const uint32_t height = work->height ? work->height : 1, width = work->width ? work->width : 1;
+    uint32_t rows = 1, columns = width;
 
-    args->columns = divide_up(work->width, pieces);
-    if (pieces > 1)
-        args->columns = divide_up(args->columns, VECTOR_BYTES) * VECTOR_BYTES;
-    args->tiles_across = divide_up(work->width, args->columns);
-    args->rows = pieces > 1 ? 1 : TRANSFORM_TILE_PIXELS / args->columns;
-    if (args->rows > work->height)
-        args->rows = work->height;
-    while (args->rows > 1 && args->rows * args->columns >= 2 * TILE_PIXELS_LEAST &&
-           work->samples * divide_up(work->height, args->rows) < BLOCKS_WANTED)
-        args->rows = divide_up(args->rows, 2);
-    args->tiles_down = divide_up(work->height, args->rows);
-    args->rows = divide_up(work->height, args->tiles_down);
+    if (width > TRANSFORM_TILE_PIXELS) {
+        columns = divide_up(width, divide_up(width, TRANSFORM_TILE_PIXELS));
+        columns = divide_up(columns, VECTOR_BYTES) * VECTOR_BYTES;
+    } else {
+        rows = TRANSFORM_TILE_PIXELS / width;
+    }
+    if (rows > height)
+        rows = height;
+    while (rows > 1 && rows * columns >= 2 * TILE_PIXELS_LEAST &&
+           work->samples * divide_up(height, rows) < BLOCKS_WANTED)
+        rows = divide_up(rows, 2);
+    args->tiles_across = divide_up(width, columns);
+    args->tiles_down = divide_up(height, rows);
+    args->columns = columns;
+    args->rows = divide_up(height, args->tiles_down);
 }
 
 /* Whether whole vectors can be stored, and loaded from shared memory. */
