@@ -19,7 +19,7 @@
 
 struct readback {
     const struct driver *driver;
-    __typeof__(&cuMemcpyDtoH) copy;
+    __typeof__(&cuMemcpy) copy; /* batches may also lie in host memory that the GPU uses */
     CUdevice device;
     CUcontext context;
 };
@@ -30,12 +30,12 @@ static int load(struct readback *readback, struct failure *failure)
     if (rc < 0)
         return rc;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *call = library ? dlsym(library, DRIVER_NAME(cuMemcpyDtoH)) : NULL;
+    void *call = library ? dlsym(library, DRIVER_NAME(cuMemcpy)) : NULL;
     if (library)
         dlclose(library);
     if (!call)
         return failure_set(failure, -ENODEV, "the CUDA driver, libcuda.so.1, lacks %s",
-                           DRIVER_NAME(cuMemcpyDtoH));
+                           DRIVER_NAME(cuMemcpy));
     memcpy(&readback->copy, &call, sizeof(call));
     return 0;
 }
@@ -117,7 +117,8 @@ int readback_copy(struct readback *readback, void *target, const void *address, 
     CUresult result = readback->driver->cuCtxPushCurrent(readback->context);
 
     if (result == CUDA_SUCCESS) {
-        result = readback->copy(target, (CUdeviceptr)(uintptr_t)address, bytes);
+        result =
+            readback->copy((CUdeviceptr)(uintptr_t)target, (CUdeviceptr)(uintptr_t)address, bytes);
         readback->driver->cuCtxPopCurrent(&popped);
     }
     if (result != CUDA_SUCCESS)

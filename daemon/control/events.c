@@ -83,8 +83,7 @@ static void ring_to_wire(struct task *task, const struct core_action *action,
     ring->ring = action->ring;
     ring->delivery = delivery_to_wire(action->delivery);
     if (action->ring > 0)
-        ring->bytes =
-            (info->slot_bytes * info->depth + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+        ring->bytes = (info->slot_bytes * info->depth + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
     ring->why = (char *)(action->why ? action->why : "");
     out->fd = -1;
     if (action->delivery == DELIVERY_FD) {

@@ -47,7 +47,7 @@ print(f'{sys.argv[1]:34} {r["delivery"]:5} {r["samples_per_s"]:11.1f}/s {r["gb_p
       f'decode {s["decode"]:7.1f} copy {s["copy"]:8.1f} us {r.get("checksum") or ""}')
 P
 }
-for deliver in fd ipc host; do
+for deliver in fd ipc copy mapped host; do
   for source in "synthetic:3x64x64:u8:5000" "synthetic:64x33:f32:5000"; do
     bench "$source" --source "$source" --batch 64 --last partial --deliver "$deliver" \
       --epochs 2 --checksum
@@ -60,7 +60,7 @@ for source in "synthetic:3x64x64:u8:5000" "synthetic:64x33:f32:5000"; do
 done
 [ -z "$photos" ] || bench "photos" --source "folder:$photos" --image random-crop:224 --flip 0.5 \
   --batch 32 --last pad --device host --epochs 2 --checksum
-for deliver in fd ipc host; do
+for deliver in fd ipc copy mapped host; do
   bench "wait, a batch every 5 ms" --source synthetic:3x224x224:u8 --batch 16 --step-ms 5 \
     --deliver "$deliver" --seconds 4
   bench "small batches, depth 16" --source synthetic:1024:u8 --batch 4 --depth 16 \

@@ -27,8 +27,8 @@
  *   PINSERVE_DRIVER_EXCLUSIVE      the name of a file: the first process that makes a context locks
  *                                  it, and no other gets a context
  *   PINSERVE_DRIVER_COHERENT       the devices share the host's memory
- *   PINSERVE_DRIVER_SLICE          devices are parts of those that others see (MIG): their UUIDs are
- *                                  other ones, at the same PCI addresses
+ *   PINSERVE_DRIVER_SLICE          devices are parts of those that others see (MIG): with UUIDs
+ *                                  of their own, at the same PCI addresses
  *   CUDA_VISIBLE_DEVICES           as for the real one
  */
 #ifndef PINSERVE_TESTS_DRIVER_H

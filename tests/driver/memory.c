@@ -178,3 +178,12 @@ CUresult cuMemcpyDtoH(void *target, CUdeviceptr origin, size_t bytes)
 {
     return copy_now(target, (const void *)(uintptr_t)origin, bytes, origin, false);
 }
+
+/* Tells what the pointers are from their values. */
+CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr origin, size_t bytes)
+{
+    bool from_device = driver_is_device_memory(origin, bytes, false);
+
+    return copy_now((void *)(uintptr_t)target, (const void *)(uintptr_t)origin, bytes,
+                    from_device ? origin : target, !from_device);
+}
