@@ -244,14 +244,16 @@ def test_mbind_refused():
 
 
 def test_node_full_of_page_cache_gives_it_back():
-    expect(int(sections("two_nodes")["cached.free"]) < 4 * REGION // 1024, "the node was not full")
+    free = sections("two_nodes")["cached.free"]
+    expect(int(free) < 3 * REGION // 1024, f"the node was not full: {free} KiB")
     trial = two("cached").fed()
     trial.all_pages_on(1)
     trial.not_warned()
 
 
 def test_node_that_is_full():
-    expect(int(sections("two_nodes")["full.free"]) < 48 << 10, "the node was not full")
+    free = sections("two_nodes")["full.free"]
+    expect(int(free) < 60 << 10, f"the node was not full: {free} KiB")
     trial = two("full").fed()
     pages, pool = trial.pages(), trial.pool()
     expect(pages.get(0, 0) > 0, f"nothing is elsewhere: {pages}")
