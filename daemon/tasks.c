@@ -171,7 +171,7 @@ void task_decode(struct task *task, const struct core_action *action)
     if (gather_decode(task, action))
         return;
     pool_slot(task->station->pool, action->memory, &address, NULL);
-    if (!task->stream && task->pipeline.crop != CROP_KIND_NONE)
+    if (!task->stream && source_may_wait(task->source))
         task->stream = stream_new(task->server->readers, task->source, &task->order,
                                   task_on_fetched, task->station->crew->workers);
     memset(work, 0, sizeof *work);

@@ -49,13 +49,29 @@ static void reading_end(struct filler *filler)
     filler->read_ns += filler->now - start;
 }
 
-static int fill_raw(struct filler *filler, struct work *work, uint64_t index, uint8_t *out,
-                    int64_t *label, struct failure *failure)
+/* A cold sample passes through a reader's memory; a warm one goes straight into the slot. */
+static int fill_raw(struct filler *filler, struct work *work, const struct taken *taken,
+                    uint64_t index, uint8_t *out, int64_t *label, struct failure *failure)
 {
     struct sample_key key = {work->order->seed, work->epoch};
+    int rc = 1;
 
+    filler->read_ns += taken->read_ns;
+    if (taken->how == TAKEN_BYTES) {
+        if (taken->code == 0) {
+            memcpy(out, filler->sample.bytes, filler->sample.size);
+            *label = filler->sample.label;
+        }
+        filler->now = now_ns();
+        return taken->code;
+    }
     reading_begin(filler, index);
-    int rc = source_fill(work->source, index, key, out, label, failure);
+    if (taken->how == TAKEN_TRY)
+        rc = source_try_fill(work->source, index, key, out, label, failure);
+    if (rc > 0 && taken->how == TAKEN_TRY && intake_ask(work->intake, taken->position) == 0)
+        rc = FILL_PASSED_ON;
+    else if (rc > 0)
+        rc = source_fill(work->source, index, key, out, label, failure);
     reading_end(filler);
     return rc;
 }
@@ -116,7 +132,7 @@ int filler_fill(struct filler *filler, struct work *work, const struct taken *ta
     int rc;
 
     if (work->pipeline->crop == CROP_KIND_NONE)
-        rc = fill_raw(filler, work, item.sample, out, &label, failure);
+        rc = fill_raw(filler, work, taken, item.sample, out, &label, failure);
     else
         rc = fill_image(filler, work, taken, item.sample, out, &label, failure);
     if (rc != 0)

@@ -52,5 +52,6 @@ int source_read_exactly(int fd, void *bytes, size_t size, uint64_t offset);
 
 /* The same without waiting for storage; 1: see source_try_read. */
 int source_read_cached(int fd, void *bytes, size_t size, uint64_t offset);
+typedef int source_read_function(int fd, void *bytes, size_t size, uint64_t offset);
 
 #endif

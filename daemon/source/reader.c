@@ -36,16 +36,17 @@ static void reader_read(struct reader *reader, struct fetch *fetch)
     struct failure *kept = NULL;
     struct stream *gone = NULL;
     uint64_t began = fetch->since;
+    struct sample_key key = {stream->order.seed, fetch->intake->at.epoch};
 
     reader->fetch = fetch;
     readers->reading++;
     readers_kick(readers);
     pthread_mutex_unlock(&readers->lock);
 
-    int code = source_try_read(stream->source, fetch->index, &fetch->sample, &failure);
+    int code = source_fetch(stream->source, fetch->index, key, false, &fetch->sample, &failure);
     bool warm = code == 0;
     if (code > 0)
-        code = source_read(stream->source, fetch->index, &fetch->sample, &failure);
+        code = source_fetch(stream->source, fetch->index, key, true, &fetch->sample, &failure);
     if (code < 0 && (kept = malloc(sizeof *kept)))
         *kept = failure;
 

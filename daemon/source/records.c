@@ -125,7 +125,8 @@ static void walk_next(struct walk *walk, const struct records *records)
 }
 
 /* Element k of record i is element i + k * records of the file, where k counts in its order. */
-static int record_gather(const struct source *source, uint64_t index, uint8_t *out)
+static int record_gather(const struct source *source, uint64_t index, uint8_t *out,
+                         source_read_function *read_bytes)
 {
     const struct records *records = source->index;
     size_t width = dtype_table[records->dtype].bytes;
@@ -139,8 +140,8 @@ static int record_gather(const struct source *source, uint64_t index, uint8_t *o
     for (uint64_t k = 0; k < n; k += at_once) {
         uint64_t some = n - k < at_once ? n - k : at_once;
         uint64_t offset = records->offset + index * width + k * stride;
-        int r = source_read_exactly(records->file.fd, buffer, (some - 1) * stride + width, offset);
-        if (r < 0)
+        int r = read_bytes(records->file.fd, buffer, (some - 1) * stride + width, offset);
+        if (r != 0)
             return r;
         for (uint64_t i = 0; i < some; i++, walk_next(&walk, records))
             memcpy(out + walk.place * width, buffer + i * stride, width);
@@ -148,19 +149,18 @@ static int record_gather(const struct source *source, uint64_t index, uint8_t *o
     return 0;
 }
 
-static int records_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
-                        int64_t *label_p, struct failure *failure)
+static int fill_by(struct source *source, uint64_t index, void *out, int64_t *label_p,
+                   source_read_function *read_bytes, struct failure *failure)
 {
     const struct records *records = source->index;
     size_t width = dtype_table[records->dtype].bytes;
     int r;
 
-    (void)key;
     if (records->fortran)
-        r = record_gather(source, index, out);
+        r = record_gather(source, index, out, read_bytes);
     else
-        r = source_read_exactly(records->file.fd, out, records->record_bytes,
-                                records->offset + index * records->record_bytes);
+        r = read_bytes(records->file.fd, out, records->record_bytes,
+                       records->offset + index * records->record_bytes);
     if (r == -ENODATA)
         return failure_set(failure, -EBADMSG,
                            "%s: record %" PRIu64 " is cut off: the file became shorter than the "
@@ -169,10 +169,26 @@ static int records_fill(struct source *source, uint64_t index, struct sample_key
     if (r < 0)
         return failure_set(failure, r, "%s: record %" PRIu64 ": %s", records->file.name, index,
                            strerror(-r));
+    if (r > 0)
+        return r;
     if (records->swapped)
         bytes_swap(out, records->record_bytes / width, width);
     *label_p = label_at(records, index);
     return 0;
+}
+
+static int records_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                        int64_t *label_p, struct failure *failure)
+{
+    (void)key;
+    return fill_by(source, index, out, label_p, source_read_exactly, failure);
+}
+
+static int records_try_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                            int64_t *label_p, struct failure *failure)
+{
+    (void)key;
+    return fill_by(source, index, out, label_p, source_read_cached, failure);
 }
 
 static int records_extent(const struct source *source, uint64_t index, int *fd_p,
@@ -419,6 +435,7 @@ const struct source_ops source_records_ops = {
     .name = "records",
     .index = records_index,
     .fill = records_fill,
+    .try_fill = records_try_fill,
     .extent = records_extent,
     .label = records_label,
     .shape = records_shape,

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "proto/cleanup.h"
+#include "proto/dtype.h"
 
 #define BUFFER_STEP ((size_t)64 << 10)
 #define PAGE_STEP ((size_t)4096)
@@ -188,6 +189,49 @@ int source_fill(struct source *source, uint64_t index, struct sample_key key, vo
                            source->name);
     int r = index_check(source, index, failure);
     return r < 0 ? r : source->ops->fill(source, index, key, out, label_p, failure);
+}
+
+int source_try_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                    int64_t *label_p, struct failure *failure)
+{
+    if (!source->ops->try_fill)
+        return source_fill(source, index, key, out, label_p, failure);
+    int r = index_check(source, index, failure);
+    return r < 0 ? r : source->ops->try_fill(source, index, key, out, label_p, failure);
+}
+
+bool source_may_wait(const struct source *source)
+{
+    return source->ops->try_read || source->ops->try_fill;
+}
+
+/* The bytes of a raw sample; its shape was bounded when it was indexed. */
+static uint64_t raw_bytes(const struct source *source)
+{
+    uint32_t shape[SHAPE_DIMS_MAX];
+    size_t n_dims = 0;
+    enum sample_dtype dtype = SAMPLE_U8;
+
+    source->ops->shape(source, shape, &n_dims, &dtype);
+    uint64_t bytes = dtype_table[dtype].bytes;
+    for (size_t i = 0; i < n_dims; i++)
+        bytes *= shape[i];
+    return bytes;
+}
+
+int source_fetch(struct source *source, uint64_t index, struct sample_key key, bool wait,
+                 struct sample *sample, struct failure *failure)
+{
+    if (!source->ops->fill)
+        return (wait ? source_read : source_try_read)(source, index, sample, failure);
+    uint64_t bytes = raw_bytes(source);
+    int r = sample_reserve(sample, bytes, source->name, failure);
+    if (r < 0)
+        return r;
+    sample->bytes = sample->buffer;
+    sample->size = bytes;
+    return (wait ? source_fill : source_try_fill)(source, index, key, sample->buffer,
+                                                  &sample->label, failure);
 }
 
 int source_extent(struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,

@@ -129,6 +129,16 @@ void sample_deinit(struct sample *sample);
  * source_read's. */
 int source_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
                 int64_t *label_p, struct failure *failure);
+/* The same without waiting for storage. 1: as source_try_read; what is at out is undefined. */
+int source_try_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                    int64_t *label_p, struct failure *failure);
+
+/* Whether a sample may have to be waited for: whether there is any storage. */
+bool source_may_wait(const struct source *source);
+/* Whatever fills a slot's place, in memory: an encoded sample, or a raw one's bytes as source_fill
+ * writes them. With wait false 1 as source_try_read. */
+int source_fetch(struct source *source, uint64_t index, struct sample_key key, bool wait,
+                 struct sample *sample, struct failure *failure);
 
 /* Where the bytes of a raw sample lie in a file as they are to be delivered; the fd stays the
  * source's. Never blocks. -EOPNOTSUPP: they lie nowhere, or have to be converted: then that is so
@@ -159,6 +169,8 @@ struct source_ops {
                     struct failure *failure); /* or NULL: cannot be told */
     int (*fill)(struct source *source, uint64_t index, struct sample_key key, void *out,
                 int64_t *label_p, struct failure *failure);
+    int (*try_fill)(struct source *source, uint64_t index, struct sample_key key, void *out,
+                    int64_t *label_p, struct failure *failure); /* or NULL: there is no storage */
     int (*extent)(const struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
                   uint64_t *bytes_p);
     int64_t (*label)(const struct source *source, uint64_t index);

@@ -173,11 +173,11 @@ static void widen(const struct tokens *tokens, const void *in, void *out, uint64
 }
 
 static int place_read(const struct tokens *tokens, const struct place *place, uint64_t done,
-                      void *to, size_t n, struct failure *failure)
+                      void *to, size_t n, source_read_function *read_bytes, struct failure *failure)
 {
     const struct source_file *file = &place->file->file;
     size_t width = width_of(tokens);
-    int r = source_read_exactly(file->fd, to, n * width, (place->token + done) * width);
+    int r = read_bytes(file->fd, to, n * width, (place->token + done) * width);
 
     if (r == -ENODATA)
         return failure_set(failure, -EBADMSG,
@@ -188,11 +188,11 @@ static int place_read(const struct tokens *tokens, const struct place *place, ui
     if (r < 0)
         return failure_set(failure, r, "%s: the window at token %" PRIu64 ": %s", file->name,
                            place->token, strerror(-r));
-    return tokens_check(tokens, place, done, to, n, failure);
+    return r > 0 ? r : tokens_check(tokens, place, done, to, n, failure);
 }
 
-static int tokens_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
-                       int64_t *label_p, struct failure *failure)
+static int fill_by(struct source *source, uint64_t index, struct sample_key key, void *out,
+                   int64_t *label_p, source_read_function *read_bytes, struct failure *failure)
 {
     const struct tokens *tokens = source->index;
     struct place place = tokens->windows.random ? place_at_random(tokens, index, key)
@@ -204,15 +204,27 @@ static int tokens_fill(struct source *source, uint64_t index, struct sample_key 
 
     *label_p = LABEL_NONE;
     if (width_of(tokens) == dtype_table[tokens->windows.out].bytes)
-        return place_read(tokens, &place, 0, out, tokens->length, failure);
+        return place_read(tokens, &place, 0, out, tokens->length, read_bytes, failure);
     for (uint64_t done = 0; r == 0 && done < tokens->length; done += at_once) {
         uint64_t left = tokens->length - done;
         size_t n = (size_t)(left < at_once ? left : at_once);
-        r = place_read(tokens, &place, done, block, n, failure);
+        r = place_read(tokens, &place, done, block, n, read_bytes, failure);
         if (r == 0)
             widen(tokens, block, out, done, n);
     }
     return r;
+}
+
+static int tokens_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                       int64_t *label_p, struct failure *failure)
+{
+    return fill_by(source, index, key, out, label_p, source_read_exactly, failure);
+}
+
+static int tokens_try_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                           int64_t *label_p, struct failure *failure)
+{
+    return fill_by(source, index, key, out, label_p, source_read_cached, failure);
 }
 
 static int tokens_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
@@ -407,6 +419,7 @@ const struct source_ops source_tokens_ops = {
     .name = "tokens",
     .index = tokens_index,
     .fill = tokens_fill,
+    .try_fill = tokens_try_fill,
     .shape = tokens_shape,
     .matches = tokens_matches,
     .sample_name = tokens_sample_name,

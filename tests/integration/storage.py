@@ -5,7 +5,9 @@ import json
 import os
 import time
 
+import arrays
 import images
+import numpy
 from daemon import (PATIENCE, SANITIZED, Daemon, expect, expect_equal, folder, program, run,
                     wait_for)
 
@@ -37,6 +39,21 @@ def make_sources(path):
     return [f"folder:{path}/photos", f"tar:{path}/shard-*.tar"]
 
 
+def make_plain(path):
+    """Records and tokens, as they lie in the file and not."""
+    numpy.save(f"{path}/a.npy", arrays.numbers(60 * 5000, "u1").reshape(60, 5000))
+    numpy.save(f"{path}/f.npy", numpy.asfortranarray(arrays.numbers(60 * 40, ">f4").reshape(60, 40)))
+    arrays.make_tokens(path, [6000, 4001])
+    return [["--source", f"records:{path}/a.npy"], ["--source", f"records:{path}/f.npy"],
+            ["--source", f"tokens:{path}/t*.bin,stride=random", "--seq", "128"],
+            ["--source", f"tokens:{path}/t*.bin,out=i64", "--seq", "128"]]
+
+
+def plain_sums(daemon, spec, *more):
+    return daemon.bench(*spec, "--device", "host", "--epochs", "3", "--last", "partial",
+                        "--checksum", *more)["checksum"]
+
+
 def sums(daemon, source, *more):
     return daemon.bench("--source", source, *ON_HOST, "--epochs", "3", "--last", "partial",
                         "--checksum", *more)["checksum"]
@@ -58,6 +75,32 @@ def test_the_same_bytes():
                     expect_equal(sums(daemon, source, "--batch", batch), checksum,
                                  f"{source} in batches of {batch}, {settings}")
                 expect(readers(daemon) > 0, "there are readers")
+
+
+def test_the_same_bytes_of_records_and_tokens():
+    with folder() as path:
+        specs = make_plain(path)
+        with Daemon() as daemon:
+            wanted = [plain_sums(daemon, spec, "--batch", "7") for spec in specs]
+            expect_equal(readers(daemon), 0, "readers for what is in the page cache")
+        for settings, env in (((), slow(2)), (("io.ahead=1MiB", "workers.per_numa_node=3"),
+                                              slow(1, SLOWIO_ALWAYS="1"))):
+            with Daemon(*settings, env=env) as daemon:
+                for spec, checksum in zip(specs, wanted):
+                    expect_equal(plain_sums(daemon, spec, "--batch", "7"), checksum,
+                                 f"{spec}, {settings}")
+                expect(readers(daemon) > 0, "there are readers")
+
+
+def test_reads_of_records_overlap():
+    """60 reads of 20 ms each: 1.2 s one after the other."""
+    with folder() as path:
+        spec = make_plain(path)[0]
+        with Daemon("workers.per_numa_node=1", env=slow(20)) as daemon:
+            began = time.monotonic()
+            daemon.bench(*spec, "--device", "host", "--batch", "3", "--epochs", "1")
+            took = time.monotonic() - began
+            expect(took < 0.8 or SANITIZED, f"{took:.2f} s")
 
 
 def test_several_jobs():
@@ -138,5 +181,6 @@ def test_a_bad_sample_is_named():
             expect("c0/009.jpg" in events[-1]["text"], events[-1]["text"])
 
 
-run([test_the_same_bytes, test_several_jobs, test_reads_overlap, test_nothing_is_left,
-     test_a_read_hangs, test_a_bad_sample_is_named])
+run([test_the_same_bytes, test_the_same_bytes_of_records_and_tokens, test_reads_of_records_overlap,
+     test_several_jobs, test_reads_overlap, test_nothing_is_left, test_a_read_hangs,
+     test_a_bad_sample_is_named])

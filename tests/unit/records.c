@@ -261,6 +261,36 @@ static void extents_are_what_fill_reads(void **state)
     source_unref(source);
 }
 
+static void fetched_bytes_are_what_fill_writes(void **state)
+{
+    struct source_spec raw = {.shape = {4}, .n_dims = 1, .dtype = SAMPLE_U16};
+    struct sample sample = {0};
+    uint8_t out[8];
+    int64_t label = 0;
+
+    (void)state;
+    assert_true(temp_dir_write(&dir, "g.bin", "abcdefghijklmnop", 16));
+    struct source *source = opened("g.bin", NULL, &raw);
+    assert_true(source_may_wait(source));
+    for (uint64_t i = 0; i < 2; i++) {
+        fill(source, i, out);
+        assert_int_equal(source_fetch(source, i, (struct sample_key){0}, true, &sample, NULL), 0);
+        assert_int_equal(sample.size, 8);
+        assert_int_equal(sample.label, LABEL_NONE);
+        assert_memory_equal(sample.bytes, out, 8);
+        memset(out, 0, sizeof out);
+        int r = source_try_fill(source, i, (struct sample_key){0}, out, &label, NULL);
+        /* 1: this file system cannot tell. */
+        assert_true(r == 0 || r == 1);
+        if (r == 0)
+            assert_memory_equal(sample.bytes, out, 8);
+        r = source_fetch(source, i, (struct sample_key){0}, false, &sample, NULL);
+        assert_true(r == 0 || r == 1);
+    }
+    sample_deinit(&sample);
+    source_unref(source);
+}
+
 static void labels_of_every_integer_type(void **state)
 {
     static const struct {
@@ -417,6 +447,7 @@ int main(void)
         cmocka_unit_test(no_dimension_is_one_record_of_4_bytes),
         cmocka_unit_test(a_raw_file_has_the_shape_that_is_given),
         cmocka_unit_test(extents_are_what_fill_reads),
+        cmocka_unit_test(fetched_bytes_are_what_fill_writes),
         cmocka_unit_test(labels_of_every_integer_type),
         cmocka_unit_test(labels_that_do_not_fit_are_refused),
         cmocka_unit_test(a_file_that_shrinks_makes_a_bad_sample),
