@@ -146,7 +146,7 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
 
 static int job_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
 {
-    struct failure failure;
+    struct failure failure = {.code = 0};
     int64_t deadline = 0;
     int r;
 

@@ -3,7 +3,7 @@
  * actions out. It owns everything; its parts are files of their own:
  *
  *   server.c    start, end, timers
- *   stations.c  a station: a device with its pool and its workers
+ *   stations.c  a station: a device with its pool and its workers; stations_find.c
  *   growth.c    pools that grow and shrink, off the loop
  *   tasks.c     a task: what the server keeps of a job (source, layout, works)
  *   indexing.c  from what a client asked for to a source, off the loop
