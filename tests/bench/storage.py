@@ -6,7 +6,8 @@
 PHOTOS has class folders of JPEG files. Prints, as medians of PAIRS (7) alternating pairs of
 `pinctl bench` (random-crop:224, 2 workers): img/s with storage on which nothing is ever cached and
 each open and each read takes 5 ms more, against the same from a warm page cache; then, with --base,
-img/s from a warm page cache against another build's.
+img/s from a warm page cache against another build's. CPU time is that of the daemon, an image: on a
+machine that others use too it says more than the rate.
 """
 
 import argparse
@@ -38,23 +39,32 @@ class Side:
                      "host", "--seconds", str(options.seconds)]
 
     def rate(self):
+        """img/s, then microseconds an image: of a read, of the daemon's CPU time."""
         own, daemons.PINCTL = daemons.PINCTL, self.programs[1]
+        before = self.cpu_us()
         try:
             result = self.daemon.bench(*self.spec)
         finally:
             daemons.PINCTL = own
-        return result["samples_per_s"], result["stages_us"]["read"]
+        return (result["samples_per_s"], result["stages_us"]["read"],
+                (self.cpu_us() - before) / result["samples"])
+
+    def cpu_us(self):
+        with open(f"/proc/{self.daemon.process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def compare(what, options, first, second):
     first.rate()
     second.rate()
-    ratios, firsts, seconds = [], [], []
+    ratios, cpu_ratios, firsts, seconds = [], [], [], []
     for i in range(options.pairs):
         got = {}
         for side in (first, second) if i % 2 == 0 else (second, first):
             got[side] = side.rate()
         ratios.append(got[first][0] / got[second][0])
+        cpu_ratios.append(got[first][2] / got[second][2])
         firsts.append(got[first])
         seconds.append(got[second])
     for side in (first, second):
@@ -63,9 +73,11 @@ def compare(what, options, first, second):
     def median(rows, column):
         return statistics.median(row[column] for row in rows)
 
-    print(f"{what}: {statistics.median(ratios):.3f}  ({min(ratios):.3f} to {max(ratios):.3f}; "
-          f"{median(firsts, 0):.0f} / {median(seconds, 0):.0f} img/s; a read "
-          f"{median(firsts, 1):.0f} / {median(seconds, 1):.0f} us)", flush=True)
+    print(f"{what}: rate {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}), "
+          f"CPU time {statistics.median(cpu_ratios):.3f} ({min(cpu_ratios):.3f} to "
+          f"{max(cpu_ratios):.3f}); {median(firsts, 0):.0f} / {median(seconds, 0):.0f} img/s, a read "
+          f"{median(firsts, 1):.0f} / {median(seconds, 1):.0f} us, CPU {median(firsts, 2):.0f} / "
+          f"{median(seconds, 2):.0f} us an image", flush=True)
 
 
 def main():
