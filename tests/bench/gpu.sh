@@ -1,8 +1,8 @@
 #!/bin/sh
 # gpu.sh BIN [PHOTOS]
 # Checks and measures the CUDA side on a machine with a GPU. BIN is a folder with all programs
-# (pinserved, pinserved-device, pinctl, consume, ring, test-device, contract-importer); PHOTOS has
-# class folders of JPEG files. What it prints is recorded in RESULTS.md.
+# (pinserved, pinserved-device, pinctl, consume, ring, transform, bench_transform, test-device,
+# contract-importer); PHOTOS has class folders of JPEG files. What it prints is recorded in RESULTS.md.
 set -u
 [ $# -ge 1 ] || { echo "usage: gpu.sh BIN [PHOTOS]" >&2; exit 2; }
 bin=$(cd "$1" && pwd)
@@ -18,7 +18,10 @@ nproc
 echo "== the contract of device.h on this driver"
 "$bin/test-device" cuda "$bin/pinserved-device" "$bin/contract-importer" 2>&1 | tail -25 || status=1
 
-for test in cuda checksums life; do
+echo "== the transform's kernels: every value, then their share of a copy's bandwidth"
+"$bin/bench_transform" || status=1
+
+for test in cuda transform checksums life; do
   echo "== $test"
   "$python" -B "$here/../integration/$test.py" >"/tmp/gpu-$test.log" 2>&1 || status=1
   grep -vE ' info: ' "/tmp/gpu-$test.log" | cut -c1-400
