@@ -1,6 +1,7 @@
 /*
  * Memory that is left, from <root>/proc/meminfo, <root>/proc/self/cgroup and
- * the cgroup files under <root>/sys/fs/cgroup.
+ * the cgroup files under <root>/sys/fs/cgroup; and, where a cpuset allows only
+ * some NUMA nodes, from the meminfo of these.
  *
  * What must hold: a level that does not exist or has no limit is passed over,
  * never taken for zero. In a container without a cgroup namespace the path in
@@ -11,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <hwloc.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -227,6 +229,86 @@ static int cgroups_apply(const char *root, struct memory_available *available_p)
     return 0;
 }
 
+/* -- NUMA nodes ------------------------------------------------------------------------------ */
+
+static void bitmap_free_p(hwloc_bitmap_t *bitmap)
+{
+    hwloc_bitmap_free(*bitmap);
+}
+
+/* Reads a list such as "0,2-3" that follows the key (may be "") in a file. */
+static bool list_read(const char *root, const char *name, const char *key, hwloc_bitmap_t list)
+{
+    char path[PATH_BYTES], text[FILE_BYTES];
+
+    if (snprintf(path, sizeof(path), "%s%s", root, name) >= (int)sizeof(path) ||
+        file_read(path, text, sizeof(text)))
+        return false;
+    char *start = strstr(text, key);
+    if (!start)
+        return false;
+    start += strlen(key);
+    start += strspn(start, " \t");
+    start[strcspn(start, "\n")] = '\0';
+    return !hwloc_bitmap_list_sscanf(list, start);
+}
+
+/* Adds what one node has, and has left: free pages and page cache, of which the kernel keeps some
+ * of what is in use. */
+static void node_add(const char *root, unsigned node, uint64_t *total_p, uint64_t *free_p)
+{
+    char path[PATH_BYTES], text[FILE_BYTES], key[64];
+    uint64_t values[4] = {0};
+    static const char *const names[] = {
+        "MemTotal:", "MemFree:", "Inactive(file):", "Active(file):"};
+
+    if (snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%u/meminfo", root, node) >=
+            (int)sizeof(path) ||
+        file_read(path, text, sizeof(text)))
+        return;
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(key, sizeof(key), "Node %u %s", node, names[i]);
+        text_find(text, key, &values[i]);
+    }
+    *total_p += values[0] * 1024;
+    *free_p += (values[1] + values[2] + values[3] / 2) * 1024;
+}
+
+/* A cpuset that leaves out NUMA nodes leaves out their memory: where the allowed ones are full, the
+ * kernel kills and takes no page of the others. */
+static int nodes_apply(const char *root, struct memory_available *available_p)
+{
+    cleanup(bitmap_free_p) hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    cleanup(bitmap_free_p) hwloc_bitmap_t present = hwloc_bitmap_alloc();
+    uint64_t total = 0, left = 0;
+    char nodes[256];
+    int node;
+
+    if (!allowed || !present)
+        return -ENOMEM;
+    if (!list_read(root, "/proc/self/status", "Mems_allowed_list:", allowed) ||
+        !list_read(root, "/sys/devices/system/node/has_memory", "", present) ||
+        hwloc_bitmap_isincluded(present, allowed))
+        return 0;
+    hwloc_bitmap_and(allowed, allowed, present);
+    hwloc_bitmap_foreach_begin(node, allowed) node_add(root, (unsigned)node, &total, &left);
+    hwloc_bitmap_foreach_end();
+    if (total == 0)
+        return 0;
+    hwloc_bitmap_list_snprintf(nodes, sizeof(nodes), allowed);
+    if (total < available_p->total) {
+        available_p->total = total;
+        snprintf(available_p->total_bound, sizeof(available_p->total_bound),
+                 "the cpuset (NUMA nodes %s)", nodes);
+    }
+    if (left < available_p->free) {
+        available_p->free = left;
+        snprintf(available_p->bound, sizeof(available_p->bound), "the cpuset (NUMA nodes %s)",
+                 nodes);
+    }
+    return 0;
+}
+
 int memory_available_get(const char *root, struct memory_available *available_p)
 {
     char path[PATH_BYTES], text[FILE_BYTES];
@@ -246,8 +328,7 @@ int memory_available_get(const char *root, struct memory_available *available_p)
         return -ENODATA;
     available.total = total * 1024;
     available.free = left * 1024;
-    error = cgroups_apply(root, &available);
-    if (error)
+    if ((error = nodes_apply(root, &available)) || (error = cgroups_apply(root, &available)))
         return error;
     *available_p = available;
     return 0;

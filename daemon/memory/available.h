@@ -1,7 +1,7 @@
 /*
- * How much memory may still be touched: what RAM and every cgroup above this
- * process have left. Touching more than a cgroup allows is SIGKILL, never an
- * error, so it is compared first.
+ * How much memory may still be touched: what RAM, the NUMA nodes of the cpuset
+ * and every cgroup above this process have left. Touching more than a cgroup allows is SIGKILL,
+ * never an error, so it is compared first.
  *
  * A cgroup has left: its limit, less what it uses, plus the inactive page cache
  * in that use, which the kernel gives up before it kills. memory.high is taken
@@ -14,9 +14,9 @@
 #include <stdint.h>
 
 struct memory_available {
-    uint64_t total;        /* the smaller of RAM and the tightest cgroup limit: 100 % */
-    uint64_t free;         /* what may still be taken */
-    char bound[512];       /* which one bounds free: "RAM" or the cgroup's path and file */
+    uint64_t total;  /* the smaller of RAM and the tightest cgroup limit: 100 % */
+    uint64_t free;   /* what may still be taken */
+    char bound[512]; /* which one bounds free: "RAM", the cpuset, the cgroup's path and file */
     char total_bound[512]; /* which one bounds total */
 };
 

@@ -110,6 +110,51 @@ static void test_meminfo_missing_or_empty(void **state)
     assert_int_equal(available.total, 7);
 }
 
+static void put_node(unsigned node, uint64_t total, uint64_t left)
+{
+    char path[128], text[512];
+
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/meminfo", node);
+    snprintf(text, sizeof(text),
+             "\nNode %u MemTotal:       %" PRIu64 " kB\nNode %u MemFree:        %" PRIu64
+             " kB\nNode %u Active(file):     64 kB\nNode %u Inactive(file):    100 kB\n",
+             node, total / 1024, node, left / 1024, node, node);
+    put(path, text);
+}
+
+/* Memory of a NUMA node that the cpuset leaves out is none of ours. */
+static void test_cpuset_leaves_out_numa_nodes(void **state)
+{
+    struct memory_available available;
+
+    (void)state;
+    put_ram(16 * GIB, 12 * GIB);
+    put("/sys/devices/system/node/has_memory", "0,2-3\n");
+    put_node(0, 4 * GIB, 3 * GIB);
+    put_node(2, 8 * GIB, 7 * GIB);
+    put_node(3, 4 * GIB, 2 * GIB);
+    put("/proc/self/status", "Name:\tpinserved\nMems_allowed:\tff\nMems_allowed_list:\t0-7\n");
+    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(available.total, 16 * GIB);
+    assert_int_equal(available.free, 12 * GIB);
+    assert_string_equal(available.bound, "RAM");
+
+    put("/proc/self/status", "Name:\tpinserved\nMems_allowed:\t9\nMems_allowed_list:\t0,3\n");
+    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(available.total, 8 * GIB);
+    assert_int_equal(available.free, 5 * GIB + UINT64_C(2) * (100 + 32) * 1024);
+    assert_string_equal(available.bound, "the cpuset (NUMA nodes 0,3)");
+    assert_string_equal(available.total_bound, "the cpuset (NUMA nodes 0,3)");
+
+    /* A tighter cgroup still counts. */
+    put("/proc/self/cgroup", "0::/job\n");
+    put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
+    put("/sys/fs/cgroup/job/memory.current", "0\n");
+    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(available.free, GIB);
+    assert_string_equal(available.bound, "/sys/fs/cgroup/job/memory.max");
+}
+
 static void test_cgroup_limit_is_the_whole_of_percent(void **state)
 {
     struct memory_available available;
@@ -300,6 +345,7 @@ int main(void)
         test(test_ram_alone),
         test(test_old_kernel_without_available),
         test(test_meminfo_missing_or_empty),
+        test(test_cpuset_leaves_out_numa_nodes),
         test(test_cgroup_limit_is_the_whole_of_percent),
         test(test_every_level_counts),
         test(test_used_beyond_the_limit_leaves_nothing),
