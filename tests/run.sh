@@ -46,6 +46,12 @@ check_tidy() {
     }
 }
 
+# The Python package's types, as the oldest Python that it is for has them.
+check_types() {
+    mypy --strict --python-version 3.9 --ignore-missing-imports --cache-dir build/mypy \
+        client/python/pinclient
+}
+
 # Where the kernel spreads addresses wider than gcc 12's ThreadSanitizer knows, nothing starts.
 run_threads() {
     echo 'int main(void) { return 0; }' >build/trivial.c
@@ -68,6 +74,7 @@ step "build dev" build dev
 step "build tsan" build tsan
 step "clang-format" check_format
 step "clang-tidy" check_tidy
+step "mypy" check_types
 step "tests of threads, tsan" run_threads
 step "tests, release" ctest --preset release -j "$jobs"
 before=$failed

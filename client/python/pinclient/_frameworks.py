@@ -82,7 +82,7 @@ def _to_torch(tensor: Tensor, lease: Lease) -> Any:
     kind, number = tensor.__dlpack_device__()
     if kind != CUDA:
         return from_dlpack(tensor.__dlpack__())
-    made = from_dlpack(tensor.__dlpack__(stream=torch.cuda.current_stream(number).cuda_stream))
+    made: Any = from_dlpack(tensor.__dlpack__(stream=torch.cuda.current_stream(number).cuda_stream))
     made.record_stream = StreamRecorder(lease)
     return made
 

@@ -24,7 +24,7 @@ NO_STREAM = c_void_p(-1)
 DLPACK_VERSIONED = 1
 DIMS_MAX = 8
 CHANNELS_MAX = 4
-TOKEN_MAX = 4096
+TOKEN_MAX = 8192
 
 # enum pinclient_dtype, as NumPy's array interface writes types. Sample numbers (uint64) are far
 # below 2**63, and not every library knows unsigned ones: they are presented as int64, as the C

@@ -57,6 +57,7 @@ class PrivateDaemon:
         return f"pinclient.PrivateDaemon at {self.socket}"
 
     def is_alive(self) -> bool:
+        """Whether it runs, and is this process's."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ was current where a tensor was taken, those of `Batch.use` and of `record_stream
 import ctypes
 import os
 from ctypes import byref, c_char_p, c_void_p
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from . import _library
 from ._errors import Error, from_result
@@ -287,7 +287,7 @@ class Batch(Mapping[str, Any]):
     is given back when it and all its tensors, and views of these, are gone.
     """
 
-    def __init__(self, info: BatchInfo, names: Iterable[str], tensors: Dict[str, Any],
+    def __init__(self, info: BatchInfo, names: Collection[str], tensors: Dict[str, Any],
                  lease: Optional[Lease] = None,
                  make: Optional[Callable[[Lease, str], Any]] = None):
         self.epoch, self.step, self.count = int(info.epoch), int(info.step), int(info.count)
@@ -306,12 +306,15 @@ class Batch(Mapping[str, Any]):
             tensor = self._tensors[name] = self._make(self._lease, name)
         return tensor
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         """The number of tensors; of samples there are `count`."""
-        return len(list(self._names))
+        return len(self._names)
 
     def __repr__(self) -> str:
         return (f"pinclient.Batch(epoch {self.epoch}, step {self.step}, {self.count} samples: "
@@ -326,10 +329,8 @@ class Batch(Mapping[str, Any]):
             self._lease.follow(stream_number(stream))
 
     def release(self) -> None:
-        """Drops the batch's own hold before the batch itself is gone. Tensors that were taken
-        from it stay valid, and keep the memory leased."""
+        """Lets the tensors go before the batch itself is gone. Those that were taken from it stay
+        valid, and keep the memory leased."""
         if self._make is not None:
             self._tensors = {}
-        if self._lease is not None and self._lease.pointer is not None:
-            self._lease.release(NO_STREAM)
         self._lease = None

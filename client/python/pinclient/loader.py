@@ -257,7 +257,7 @@ class Loader:
         job, lib = self._live(), library()
         pointer = c_void_p()
         deadline = time.monotonic() + self._timeout if self._timeout else None
-        collected = False
+        generation = 0
         while True:
             result = lib.next(job.pointer, 0, byref(pointer))
             if result == 0:
@@ -266,10 +266,11 @@ class Loader:
             if result == EPOCH_END:
                 return None
             if result == _EBUSY:
-                if collected:
+                # Cycles hold batches, too, like that of an exception and its frame.
+                if generation == 3:
                     raise self._all_leased()
-                gc.collect()  # cycles, like that of an exception and its frame
-                collected = True
+                gc.collect(generation)
+                generation += 1
             elif result == _ETIMEDOUT:
                 self._wait(deadline)
             elif result != _EINTR:

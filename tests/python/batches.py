@@ -1,0 +1,187 @@
+"""What a Loader yields: the values that the C client gets, without a copy, in every library's
+hands."""
+
+import numpy
+import torch
+
+from common import (SMALL, Daemon, expect, expect_equal, folder, images, loader, pinclient, raises,
+                    run)
+
+SHUFFLED = ["--source", SMALL, "--batch", "4", "--seed", "7", "--shuffle", "full"]
+
+
+def of_c(daemon, *arguments):
+    return [event for event in daemon.batches(*arguments, "--values") if event["event"] == "batch"]
+
+
+def same(batch, event):
+    expect_equal((batch.epoch, batch.step, batch.count),
+                 (event["epoch"], event["step"], event["count"]), "batch")
+    first = next(iter(batch))
+    expect_equal(first, event["tensor"], "first tensor")
+    expect_equal(list(batch[first].shape), event["shape"], "shape")
+    expect_equal(numpy.asarray(batch[first]).tobytes().hex(), event["values"], "values")
+    for name in ("index", "label", "status"):
+        if name in batch:
+            expect_equal(batch[name].tolist(), event[name], name)
+
+
+def test_values_are_those_of_the_c_client():
+    with Daemon() as daemon:
+        for kind in ("numpy", "torch"):
+            with loader(daemon, shuffle=True, seed=7, tensors=kind) as batches:
+                wanted = of_c(daemon, *SHUFFLED, "--last", "pad", "--epochs", "2")
+                expect_equal(len(wanted), 2 * len(batches), "steps")
+                for epoch in range(2):
+                    for step, batch in enumerate(batches):
+                        same(batch, wanted[epoch * len(batches) + step])
+
+
+def test_images():
+    with folder() as path, Daemon() as daemon:
+        n = images.make_folder(path, classes=3, each=5)
+        wanted = of_c(daemon, "--source", f"folder:{path}", "--image", "random-crop:32", "--flip",
+                      "0.5", "--batch", "5", "--seed", "3", "--shuffle", "full", "--epochs", "1")
+        with loader(daemon, path, 5, image="random-crop:32", flip=0.5, seed=3, shuffle=True,
+                    tensors="torch") as batches:
+            expect_equal(batches.samples, n, "samples")
+            for batch, event in zip(batches, wanted):
+                same(batch, event)
+                expect_equal(batch["image"].shape, (5, 32, 32, 3), "shape")
+                expect_equal(batch["image"].dtype, torch.uint8, "dtype")
+                expect_equal(batch["label"].dtype, torch.int64, "dtype")
+                expect_equal(batch["label"].tolist(), [i // 5 for i in batch["index"].tolist()],
+                             "labels")
+
+
+def test_one_epoch_has_each_index_once():
+    with Daemon() as daemon, loader(daemon, shuffle=True) as batches:
+        for _ in range(2):
+            index = numpy.concatenate([b["index"].copy() for b in batches])
+            status = 26 * [0] + 2 * [1]
+            expect_equal(sorted(index[:26].tolist()), list(range(26)), "indices")
+            expect_equal(index[26:].tolist(), index[:2].tolist(), "padding begins again")
+        last = [b["status"].copy() for b in batches]
+        expect_equal(numpy.concatenate(last).tolist(), status, "padding is marked")
+    with Daemon() as daemon, loader(daemon, drop_last="partial") as batches:
+        expect_equal([b.count for b in batches], [4] * 6 + [2], "a short last batch")
+    with Daemon() as daemon, loader(daemon, drop_last=True) as batches:
+        expect_equal(len(list(b.count for b in batches)), 6, "without the last batch")
+
+
+def test_no_copy():
+    """Every library's tensor lies where the daemon's bytes lie."""
+    with Daemon() as daemon, loader(daemon, tensors="dlpack") as batches:
+        batch = next(iter(batches))
+        for name in batch:
+            tensor = batch[name]
+            array = numpy.asarray(tensor)
+            for address in (array.ctypes.data, numpy.from_dlpack(tensor).ctypes.data,
+                            torch.from_dlpack(tensor).data_ptr(), torch.as_tensor(array).data_ptr()):
+                expect_equal(address, tensor.pointer, f"address of {name}")
+            expect(not array.flags.writeable, f"{name} is read-only")
+            expect_equal(str(array.dtype), tensor.dtype, f"type of {name}")
+            expect_equal(array.shape, tensor.shape, f"shape of {name}")
+            expect_equal(array.nbytes, tensor.nbytes, f"bytes of {name}")
+            expect_equal(tensor.__dlpack_device__(), (1, 0), "device")
+            expect(not hasattr(tensor, "__cuda_array_interface__"), "it is not on a GPU")
+            expect_equal(torch.from_dlpack(tensor).tolist(), array.tolist(), f"values of {name}")
+
+
+def test_dlpack_requests():
+    with Daemon() as daemon, loader(daemon, tensors="dlpack") as batches:
+        tensor = next(iter(batches))["index"]
+        expect("dltensor_versioned" in repr(tensor.__dlpack__(max_version=(1, 1))), "version 1")
+        expect('"dltensor"' in repr(tensor.__dlpack__(max_version=(0, 8))), "version 0")
+        expect('"dltensor"' in repr(tensor.__dlpack__(stream=None, dl_device=(1, 0), copy=False)),
+               "arguments")
+        raises(BufferError, lambda: tensor.__dlpack__(copy=True), "no copies")
+        raises(BufferError, lambda: tensor.__dlpack__(dl_device=(2, 0)), "index", "cpu")
+
+
+def test_mapping():
+    with Daemon() as daemon, loader(daemon) as batches:
+        expect_equal(len(batches), 7, "len, which tqdm asks for")
+        batch = next(iter(batches))
+        expect_equal(list(batch), ["data", "label", "index", "status"], "names")
+        expect_equal(len(batch), 4, "tensors")
+        expect("index" in batch and "image" not in batch, "in")
+        raises(KeyError, lambda: batch["image"], "image")
+        expect(batch["index"] is batch["index"], "a tensor is made once")
+        expect_equal(sorted(dict(batch)), ["data", "index", "label", "status"], "dict")
+        batch.release()
+        raises(pinclient.Error, lambda: batch["index"], "released already")
+
+
+def reference(batch, image, mean, std):
+    pixels = numpy.asarray(image).astype(numpy.float64) / 255
+    return (pixels - numpy.array(mean)) / numpy.array(std)
+
+
+def test_transform():
+    """Equal to the same in float64, rounded once; and the batch is given back at once."""
+    kinds = [("torch", dtype, layout) for dtype in (torch.float32, torch.float16, torch.bfloat16)
+             for layout in ("NCHW", "NHWC")]
+    kinds += [("numpy", dtype, layout) for dtype in ("float32", numpy.float16)
+              for layout in ("NCHW", "NHWC")]
+    with folder() as path, Daemon() as daemon:
+        images.make_folder(path, classes=2, each=4)
+        for kind, dtype, layout in kinds:
+            normal = pinclient.Normalize(dtype=dtype, layout=layout)
+            options = {"image": "center-crop:24", "depth": 2}
+            with loader(daemon, path, 4, **options) as plain, \
+                    loader(daemon, path, 4, tensors=kind, transform=normal, **options) as floats:
+                kept = list(floats)
+                for raw, made in zip(plain, kept):
+                    exact = torch.tensor(reference(raw, raw["image"], normal.mean, normal.std))
+                    got = torch.as_tensor(made["image"])
+                    if kind == "torch":
+                        expect_equal(made["image"].dtype, dtype, "dtype")
+                        expect_equal(made["image"].is_contiguous(
+                            memory_format=torch.channels_last if layout == "NHWC" else
+                            torch.contiguous_format), True, "memory format")
+                    if kind == "torch" or layout == "NCHW":
+                        got = got.permute(0, 2, 3, 1)
+                    expect(torch.equal(got, exact.to(got.dtype)), f"{kind} {dtype} {layout}")
+                    for name in ("label", "index", "status"):
+                        expect_equal(made[name].tolist(), raw[name].tolist(), name)
+
+
+def test_transform_refuses():
+    with Daemon() as daemon:
+        normal = pinclient.Normalize()
+        raises(ValueError, lambda: pinclient.Normalize(dtype="int8"), "int8", "bfloat16")
+        raises(ValueError, lambda: pinclient.Normalize((0.5,), (0.5, 0.5)), "1 and 2")
+        raises(ValueError, lambda: loader(daemon, tensors="dlpack", transform=normal), "torch")
+        with loader(daemon, tensors="torch", transform=normal) as batches:
+            raises(ValueError, lambda: next(iter(batches)), "uint8 images", "data")
+
+
+def test_errors():
+    with Daemon() as daemon:
+        raises(pinclient.Error, lambda: loader(daemon, "/no/such/folder"), "/no/such/folder")
+        raises(pinclient.Error, lambda: loader(daemon, "cube:3"), "cube")
+        raises(pinclient.Error, lambda: loader(daemon, image="crop:3"), "crop")
+        raises(pinclient.Error, lambda: loader(daemon, depth=500), "500")
+        raises(pinclient.Error, lambda: loader(daemon, device="cuda:77"), "cuda:77")
+        raises(ValueError, lambda: loader(daemon, drop_last="pad"), "partial")
+        raises(ValueError, lambda: loader(daemon, rank=1), "world_size")
+        raises(ValueError, lambda: loader(daemon, pin_memory_device="cuda:1"), "the same")
+        gone = raises(pinclient.DaemonGone, lambda: pinclient.Loader(SMALL, daemon="/no/socket"),
+                      "/no/socket")
+        expect_equal(gone.errno, 2, "errno")
+        expect(isinstance(gone, OSError), "an OSError")
+
+
+def test_bad_sample():
+    with folder() as path, Daemon() as daemon:
+        images.make_folder(path, classes=1, each=3)
+        with open(f"{path}/c0/bad.jpg", "wb") as file:
+            file.write(b"no jpeg")
+        batches = loader(daemon, path, 2, image="center-crop:16")
+        raises(pinclient.BadSample, lambda: [b.count for b in batches], "bad.jpg")
+
+
+run([test_values_are_those_of_the_c_client, test_images, test_one_epoch_has_each_index_once,
+     test_no_copy, test_dlpack_requests, test_mapping, test_transform, test_transform_refuses,
+     test_errors, test_bad_sample])
