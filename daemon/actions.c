@@ -75,8 +75,6 @@ static void act_copy(struct server *server, struct task *task, const struct core
     copy->lease = action->lease;
     copy->generation = action->generation;
     copy->bytes = action->bytes;
-    copy->parts = 1;
-    copy->failure.code = 0;
     struct copy_place place = {
         .region = region->id,
         .offset = offset,

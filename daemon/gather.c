@@ -6,7 +6,7 @@
  *
  * A batch to be gathered is decoded at once: only its small tensors are filled
  * in, here. When it is to be copied, the device gathers the records into the
- * ring and copies the small tensors behind them.
+ * ring and copies the small tensors beside them.
  *
  * What is registered for the tasks of a source is one object, charged to their
  * tenant for all of the file while one of them is left.
@@ -252,18 +252,17 @@ static int slot_gathered(const struct task *task, uint64_t memory)
     return -1;
 }
 
-/* The pieces of the slot's batch, to be freed. */
-static struct device_piece *pieces_new(const struct task *task, const struct work *work)
+/* The pieces of a batch, to be freed; index has its samples. */
+static struct device_piece *pieces_new(const struct task *task, const uint64_t *index, uint32_t n)
 {
-    struct device_piece *pieces = calloc(work->count, sizeof *pieces);
+    struct device_piece *pieces = calloc(n, sizeof *pieces);
 
-    for (uint32_t i = 0; pieces && i < work->count; i++) {
-        struct order_item item = order_at(&task->order, work->epoch, work->step, i);
+    for (uint32_t i = 0; pieces && i < n; i++) {
         uint64_t bytes;
         int fd;
 
         pieces[i].file = task->gather->file;
-        source_extent(task->source, item.sample, &fd, &pieces[i].offset, &bytes);
+        source_extent(task->source, index[i], &fd, &pieces[i].offset, &bytes);
     }
     return pieces;
 }
@@ -272,33 +271,35 @@ int gather_copy(struct task *task, const struct core_action *action, struct copy
                 const struct copy_place *place)
 {
     const struct station *station = task->station;
-    const struct device_ops *ops = station->device->ops;
-    const struct layout *layout = &task->layout;
-    uint64_t rest = layout->tensors[TENSOR_LABEL].offset;
-    uint64_t cookie = (uint64_t)(uintptr_t)copy;
+    const struct tensor *tensors = task->layout.tensors;
+    uint64_t rest = tensors[TENSOR_LABEL].offset;
+    void *slot = NULL;
 
     copy->gathered_slot = slot_gathered(task, action->memory);
     if (copy->gathered_slot < 0)
         return 0;
-    const struct work *work = &task->works[copy->gathered_slot];
-    cleanup_free struct device_piece *pieces = pieces_new(task, work);
+    if (!task->gather->is_added)
+        return -ESTALE;
+    pool_slot(station->pool, action->memory, &slot, NULL);
+    uint32_t n = task->works[copy->gathered_slot].count;
+    const void *index = (const uint8_t *)slot + tensors[TENSOR_INDEX].offset;
+    cleanup_free struct device_piece *pieces = pieces_new(task, index, n);
     if (!pieces)
         return -ENOMEM;
-    int r = task->gather->is_added
-                ? ops->gather(station->device, pieces, work->count,
-                              layout->tensors[TENSOR_SAMPLE].sample_bytes, place->ring,
-                              place->ring_offset + layout->tensors[TENSOR_SAMPLE].offset, cookie)
-                : -ESTALE;
+    struct device_gather gather = {
+        .pieces = pieces,
+        .n = n,
+        .piece_bytes = tensors[TENSOR_SAMPLE].sample_bytes,
+        .ring = place->ring,
+        .ring_offset = place->ring_offset + tensors[TENSOR_SAMPLE].offset,
+        .region = place->region,
+        .rest_bytes = task->layout.slot_bytes - rest,
+        .rest_offset = place->offset + rest,
+        .rest_ring_offset = place->ring_offset + rest,
+    };
+    int r = station->device->ops->gather(station->device, &gather, (uint64_t)(uintptr_t)copy);
     if (r < 0)
         return r;
-    copy->parts = 2;
-    r = ops->copy(station->device, place->region, place->offset + rest, place->ring,
-                  place->ring_offset + rest, layout->slot_bytes - rest, cookie);
-    if (r < 0) { /* the gather under way still ends */
-        copy->parts = 1;
-        failure_set(&copy->failure, r, "device %s: copy of the small tensors: %s",
-                    station->device->info.uuid, strerror(-r));
-    }
     task->station->gathered_batches++;
     return 1;
 }

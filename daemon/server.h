@@ -84,8 +84,6 @@ struct copy {
     uint32_t ring, lease, generation;
     uint64_t bytes;
     int gathered_slot; /* -1: it is not gathered */
-    unsigned parts;    /* that the device has not answered yet */
-    struct failure failure;
 };
 
 /* What the server keeps of a job of the core, until CORE_JOB_GONE. */

@@ -144,17 +144,16 @@ static void station_on_copied(void *user, uint64_t cookie, const struct failure 
     struct server *server = station->server;
     struct copy *copy = (struct copy *)(uintptr_t)cookie; // NOLINT(performance-no-int-to-ptr)
 
-    if (failure && copy->failure.code == 0) {
-        copy->failure = *failure;
-        gather_explain(copy, &copy->failure);
-    }
-    if (--copy->parts > 0)
-        return;
-    bool failed = copy->failure.code < 0;
-    if (!failed)
+    struct failure named;
+
+    if (failure) {
+        named = *failure;
+        gather_explain(copy, &named);
+    } else {
         station->copied_bytes += copy->bytes;
+    }
     core_copied(server->core, copy->task->job, copy->ring, copy->lease, copy->generation,
-                failed ? &copy->failure : NULL, server_now(server));
+                failure ? &named : NULL, server_now(server));
     server_act(server);
 }
 

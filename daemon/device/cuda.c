@@ -36,7 +36,7 @@ struct copy_note {
     uint64_t cookie;
 };
 
-static struct cuda_region *region_find(struct cuda *cuda, uint32_t id)
+struct cuda_region *cuda_region_find(struct cuda *cuda, uint32_t id)
 {
     list_for_each(item, &cuda->regions)
     {
@@ -49,7 +49,7 @@ static struct cuda_region *region_find(struct cuda *cuda, uint32_t id)
 
 bool cuda_is_busy(struct cuda *cuda)
 {
-    return atomic_load(&cuda->busy) > 0;
+    return atomic_load(&cuda->busy) > 0 || cuda->is_lost;
 }
 
 int cuda_check(struct cuda *cuda, struct failure *failure)
@@ -228,7 +228,7 @@ int cuda_add_region(struct cuda *cuda, uint32_t id, int fd_consume, size_t bytes
     struct cuda_region *region;
     void *address;
 
-    if (region_find(cuda, id))
+    if (cuda_region_find(cuda, id))
         return failure_set(failure, -EEXIST, "region %" PRIu32 " is there already", id);
     region = calloc(1, sizeof *region);
     if (!region)
@@ -250,7 +250,7 @@ int cuda_add_region(struct cuda *cuda, uint32_t id, int fd_consume, size_t bytes
 
 int cuda_remove_region(struct cuda *cuda, uint32_t id, struct failure *failure)
 {
-    struct cuda_region *region = region_find(cuda, id);
+    struct cuda_region *region = cuda_region_find(cuda, id);
     CUresult result = CUDA_SUCCESS;
     int r;
 
@@ -327,10 +327,25 @@ static CUresult copy_queue(struct cuda *cuda, const struct copy_note *what, size
     return result;
 }
 
+int cuda_copy_check(const struct cuda_region *region, uint64_t offset, const struct cuda_ring *ring,
+                    uint64_t ring_offset, uint64_t bytes, struct failure *failure)
+{
+    if (!region->address)
+        return failure_set(failure, region->failure.code, "%s", region->failure.text);
+    if (bytes && offset <= region->bytes && bytes <= region->bytes - offset &&
+        ring_offset <= ring->bytes && bytes <= ring->bytes - ring_offset)
+        return 0;
+    return failure_set(
+        failure, -EINVAL,
+        "a copy of %" PRIu64 " bytes from %" PRIu64 " of region %" PRIu32 " (%zu bytes) to %" PRIu64
+        " of ring %" PRIu64 " (%zu bytes) is out of bounds",
+        bytes, offset, region->id, region->bytes, ring_offset, ring->id, ring->bytes);
+}
+
 int cuda_copy(struct cuda *cuda, uint32_t region_id, size_t offset, uint64_t ring_id,
               size_t ring_offset, size_t bytes, uint64_t cookie, struct failure *failure)
 {
-    struct cuda_region *region = region_find(cuda, region_id);
+    struct cuda_region *region = cuda_region_find(cuda, region_id);
     struct cuda_ring *ring = cuda_ring_find(cuda, ring_id);
     struct copy_note note = {.cuda = cuda, .region = region, .ring = ring, .cookie = cookie};
     CUresult result;
@@ -340,15 +355,9 @@ int cuda_copy(struct cuda *cuda, uint32_t region_id, size_t offset, uint64_t rin
                            "a copy from region %" PRIu32 " to ring %" PRIu64
                            ": there is no such %s",
                            region_id, ring_id, region ? "ring" : "region");
-    if (!region->address)
-        return failure_set(failure, region->failure.code, "%s", region->failure.text);
-    if (!bytes || offset > region->bytes || bytes > region->bytes - offset ||
-        ring_offset > ring->bytes || bytes > ring->bytes - ring_offset)
-        return failure_set(failure, -EINVAL,
-                           "a copy of %zu bytes from %zu of region %" PRIu32 " (%zu bytes) to %zu "
-                           "of ring %" PRIu64 " (%zu bytes) is out of bounds",
-                           bytes, offset, region_id, region->bytes, ring_offset, ring_id,
-                           ring->bytes);
+    int r = cuda_copy_check(region, offset, ring, ring_offset, bytes, failure);
+    if (r < 0)
+        return r;
     result = copy_queue(cuda, &note, offset, ring_offset, bytes);
     if (result != CUDA_SUCCESS)
         return cuda_failure(failure, result,

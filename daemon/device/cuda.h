@@ -70,14 +70,7 @@ int cuda_add_file(struct cuda *cuda, uint32_t file, int fd_consume, uint64_t siz
                   struct failure *failure);
 int cuda_remove_file(struct cuda *cuda, uint32_t file, struct failure *failure);
 
-/* n records of bytes each. */
-struct cuda_pieces {
-    const struct device_piece *list;
-    uint32_t n;
-    uint64_t bytes;
-};
-
-int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ring,
-                uint64_t ring_offset, uint64_t cookie, struct failure *failure);
+int cuda_gather(struct cuda *cuda, const struct device_gather *gather, uint64_t cookie,
+                struct failure *failure);
 
 #endif

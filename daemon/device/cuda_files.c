@@ -289,6 +289,10 @@ static void window_done(struct cuda *cuda, struct cuda_window *window, struct fa
             log_warning("%s", failure->text);
         return;
     }
+    /* Not the file's fault: the end of the process is what is told. */
+    cuda->is_lost = cuda->is_lost || cuda_check(cuda, NULL) < 0;
+    if (cuda->is_lost)
+        return;
     file_tell(cuda, file, failure);
     cuda_gathers_fail(cuda, window, failure);
 }

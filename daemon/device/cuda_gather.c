@@ -36,6 +36,13 @@ struct gather_file {
     uint64_t end;
 };
 
+/* Bytes of a region, which go with the first of the fragments. */
+struct rest {
+    struct cuda_region *region; /* NULL: none */
+    uint64_t offset, target, bytes;
+    bool is_sent;
+};
+
 struct cuda_gather {
     struct list link; /* in cuda->gathers, while fragments wait for windows */
     struct cuda *cuda;
@@ -46,6 +53,7 @@ struct cuda_gather {
     uint32_t n_files, n_fragments;
     uint32_t n_sent; /* the first of the fragments */
     struct gather_file *files;
+    struct rest rest;
     struct fragment fragments[];
 };
 
@@ -74,6 +82,12 @@ static bool gather_is_cut(struct cuda_gather *gather, struct failure *failure)
     return false;
 }
 
+static void gather_free(struct cuda_gather *gather)
+{
+    free(gather->files);
+    free(gather);
+}
+
 /* Gives up one hold; the last one ends the gather. From any thread. */
 static void gather_release(struct cuda_gather *gather)
 {
@@ -88,9 +102,10 @@ static void gather_release(struct cuda_gather *gather)
         atomic_fetch_sub(&gather->files[i].file->busy, 1);
     atomic_fetch_sub(&gather->ring->busy, 1);
     atomic_fetch_sub(&cuda->busy, 1);
+    if (gather->rest.region)
+        atomic_fetch_sub(&gather->rest.region->busy, 1);
     cuda_files_notify(&cuda->files);
-    free(gather->files);
-    free(gather);
+    gather_free(gather);
 }
 
 static void fragments_end(struct cuda_gather *gather, uint32_t first, uint32_t end)
@@ -148,6 +163,18 @@ static CUresult fragments_copy_batch(struct cuda_gather *gather, uint32_t first,
     return cuda_copy_batch(targets, origins, sizes, n, &attributes, gather->cuda->copies);
 }
 
+static CUresult rest_copy(struct cuda_gather *gather)
+{
+    struct rest *rest = &gather->rest;
+
+    if (!rest->region || rest->is_sent)
+        return CUDA_SUCCESS;
+    rest->is_sent = true;
+    return driver.cuMemcpyHtoDAsync(gather->ring->address + rest->target,
+                                    (const char *)rest->region->address + rest->offset, rest->bytes,
+                                    gather->cuda->copies);
+}
+
 static CUresult fragments_copy(struct cuda_gather *gather, uint32_t first, uint32_t end)
 {
     struct cuda *cuda = gather->cuda;
@@ -155,6 +182,8 @@ static CUresult fragments_copy(struct cuda_gather *gather, uint32_t first, uint3
 
     if (!atomic_load(&gather->ring->is_zeroed))
         result = driver.cuStreamWaitEvent(cuda->copies, gather->ring->zeroed, 0);
+    if (result == CUDA_SUCCESS)
+        result = rest_copy(gather);
     if (!cuda_can_copy_batch())
         return result == CUDA_SUCCESS ? fragments_copy_each(gather, first, end) : result;
     for (uint32_t i = first; i < end && result == CUDA_SUCCESS; i += BATCH_COPIES_MAX)
@@ -180,9 +209,14 @@ static void fragments_send(struct cuda_gather *gather, uint32_t first, uint32_t 
         return;
     cuda_failure(&gather->failure, result, "a gather of %" PRIu32 " pieces into ring %" PRIu64,
                  end - first, gather->ring->id);
+    free(note);
+    /* The context is lost: that is what is told, and no gather's end any more. */
+    if (cuda_check(gather->cuda, NULL) < 0) {
+        gather->cuda->is_lost = true;
+        return;
+    }
     /* Some of them may be under way. */
     driver.cuStreamSynchronize(gather->cuda->copies);
-    free(note);
     fragments_end(gather, first, end);
     gather_release(gather);
 }
@@ -254,13 +288,13 @@ void cuda_gathers_fail(struct cuda *cuda, const struct cuda_window *window,
 /* -- its beginning ---------------------------------------------------------------------------- */
 
 /* Finds the file of every piece, and checks the piece; counts the fragments that they make. */
-static int pieces_find(struct cuda *cuda, const struct cuda_pieces *pieces,
+static int pieces_find(struct cuda *cuda, const struct device_gather *what,
                        struct cuda_file **found, uint64_t *fragments_p, struct failure *failure)
 {
     uint64_t fragments = 0;
 
-    for (uint32_t i = 0; i < pieces->n; i++) {
-        const struct device_piece *piece = &pieces->list[i];
+    for (uint32_t i = 0; i < what->n; i++) {
+        const struct device_piece *piece = &what->pieces[i];
         struct cuda_file *file = i && found[i - 1]->id == piece->file
                                      ? found[i - 1]
                                      : cuda_file_find(&cuda->files, piece->file);
@@ -268,13 +302,13 @@ static int pieces_find(struct cuda *cuda, const struct cuda_pieces *pieces,
         if (!file)
             return failure_set(failure, -ENOENT, "a gather: there is no file %" PRIu32,
                                piece->file);
-        if (piece->offset > file->size || pieces->bytes > file->size - piece->offset)
+        if (piece->offset > file->size || what->piece_bytes > file->size - piece->offset)
             return failure_set(failure, -EINVAL,
                                "a gather of %" PRIu64 " bytes from %" PRIu64 " of file %" PRIu32
                                " (%" PRIu64 " bytes) is out of bounds",
-                               pieces->bytes, piece->offset, piece->file, file->size);
-        fragments +=
-            (piece->offset + pieces->bytes - 1) / WINDOW_BYTES - piece->offset / WINDOW_BYTES + 1;
+                               what->piece_bytes, piece->offset, piece->file, file->size);
+        fragments += (piece->offset + what->piece_bytes - 1) / WINDOW_BYTES -
+                     piece->offset / WINDOW_BYTES + 1;
         found[i] = file;
     }
     *fragments_p = fragments;
@@ -298,23 +332,39 @@ static void gather_use(struct cuda_gather *gather, struct cuda_file *file, uint6
         gather->files[i - 1].end = end;
 }
 
-static void gather_cut(struct cuda_gather *gather, const struct cuda_pieces *pieces,
-                       struct cuda_file **found, uint64_t target)
+/* Records in the file's own order are one copy. */
+static void fragment_add(struct cuda_gather *gather, const struct fragment *fragment)
 {
-    for (uint32_t i = 0; i < pieces->n; i++) {
-        uint64_t offset = pieces->list[i].offset;
+    struct fragment *last =
+        gather->n_fragments ? &gather->fragments[gather->n_fragments - 1] : NULL;
 
-        gather_use(gather, found[i], offset + pieces->bytes);
-        for (uint64_t left = pieces->bytes; left > 0;) {
+    if (last && last->window == fragment->window &&
+        last->offset + last->bytes == fragment->offset &&
+        last->target + last->bytes == fragment->target)
+        last->bytes += fragment->bytes;
+    else
+        gather->fragments[gather->n_fragments++] = *fragment;
+}
+
+static void gather_cut(struct cuda_gather *gather, const struct device_gather *what,
+                       struct cuda_file **found)
+{
+    uint64_t target = what->ring_offset;
+
+    for (uint32_t i = 0; i < what->n; i++) {
+        uint64_t offset = what->pieces[i].offset;
+
+        gather_use(gather, found[i], offset + what->piece_bytes);
+        for (uint64_t left = what->piece_bytes; left > 0;) {
             uint64_t within = offset % WINDOW_BYTES;
             uint64_t bytes = WINDOW_BYTES - within < left ? WINDOW_BYTES - within : left;
 
-            gather->fragments[gather->n_fragments++] = (struct fragment){
-                .window = &found[i]->windows[offset / WINDOW_BYTES],
-                .offset = within,
-                .target = target,
-                .bytes = bytes,
-            };
+            fragment_add(gather, &(struct fragment){
+                                     .window = &found[i]->windows[offset / WINDOW_BYTES],
+                                     .offset = within,
+                                     .target = target,
+                                     .bytes = bytes,
+                                 });
             offset += bytes;
             target += bytes;
             left -= bytes;
@@ -336,42 +386,79 @@ static struct cuda_gather *gather_new(uint32_t n_files, uint64_t n_fragments)
     return NULL;
 }
 
-int cuda_gather(struct cuda *cuda, const struct cuda_pieces *pieces, uint64_t ring_id,
-                uint64_t ring_offset, uint64_t cookie, struct failure *failure)
+/* What the gather copies beside its pieces. */
+static int rest_take(struct cuda *cuda, struct cuda_gather *gather,
+                     const struct device_gather *what, struct failure *failure)
 {
-    struct cuda_ring *ring = cuda_ring_find(cuda, ring_id);
-    uint64_t n_fragments = 0;
+    struct cuda_region *region = cuda_region_find(cuda, what->region);
 
-    if (!ring)
-        return failure_set(failure, -ENOENT, "a gather to ring %" PRIu64 ": there is no such ring",
-                           ring_id);
-    if (!pieces->n || !pieces->bytes || ring_offset > ring->bytes ||
-        pieces->bytes > (ring->bytes - ring_offset) / pieces->n)
-        return failure_set(failure, -EINVAL,
-                           "a gather of %" PRIu32 " times %" PRIu64 " bytes to %" PRIu64
-                           " of ring %" PRIu64 " (%zu bytes) is out of bounds",
-                           pieces->n, pieces->bytes, ring_offset, ring_id, ring->bytes);
-    cleanup_free struct cuda_file **found = calloc(pieces->n, sizeof *found);
-    if (!found)
-        return failure_set(failure, -ENOMEM, "a gather: out of memory");
-    int r = pieces_find(cuda, pieces, found, &n_fragments, failure);
+    if (!what->rest_bytes)
+        return 0;
+    if (!region)
+        return failure_set(failure, -ENOENT, "a gather: there is no region %" PRIu32, what->region);
+    int r = cuda_copy_check(region, what->rest_offset, gather->ring, what->rest_ring_offset,
+                            what->rest_bytes, failure);
     if (r < 0)
         return r;
-    struct cuda_gather *gather = gather_new(pieces->n, n_fragments);
+    gather->rest = (struct rest){.region = region,
+                                 .offset = what->rest_offset,
+                                 .target = what->rest_ring_offset,
+                                 .bytes = what->rest_bytes};
+    return 0;
+}
+
+static int ring_check(const struct cuda_ring *ring, const struct device_gather *what,
+                      struct failure *failure)
+{
+    if (!ring)
+        return failure_set(failure, -ENOENT, "a gather to ring %" PRIu64 ": there is no such ring",
+                           what->ring);
+    if (what->n && what->piece_bytes && what->ring_offset <= ring->bytes &&
+        what->piece_bytes <= (ring->bytes - what->ring_offset) / what->n)
+        return 0;
+    return failure_set(failure, -EINVAL,
+                       "a gather of %" PRIu32 " times %" PRIu64 " bytes to %" PRIu64
+                       " of ring %" PRIu64 " (%zu bytes) is out of bounds",
+                       what->n, what->piece_bytes, what->ring_offset, what->ring, ring->bytes);
+}
+
+int cuda_gather(struct cuda *cuda, const struct device_gather *what, uint64_t cookie,
+                struct failure *failure)
+{
+    struct cuda_ring *ring = cuda_ring_find(cuda, what->ring);
+    uint64_t n_fragments = 0;
+
+    int r = ring_check(ring, what, failure);
+    if (r < 0)
+        return r;
+    cleanup_free struct cuda_file **found = calloc(what->n, sizeof *found);
+    if (!found)
+        return failure_set(failure, -ENOMEM, "a gather: out of memory");
+    r = pieces_find(cuda, what, found, &n_fragments, failure);
+    if (r < 0)
+        return r;
+    struct cuda_gather *gather = gather_new(what->n, n_fragments);
     if (!gather)
         return failure_set(failure, -ENOMEM, "a gather: out of memory");
     gather->cuda = cuda;
     gather->ring = ring;
     gather->cookie = cookie;
-    gather->range = range_begin(RANGE_GATHER, pieces->n * pieces->bytes);
+    r = rest_take(cuda, gather, what, failure);
+    if (r < 0) {
+        gather_free(gather);
+        return r;
+    }
+    gather->range = range_begin(RANGE_GATHER, what->n * what->piece_bytes + what->rest_bytes);
     atomic_init(&gather->holds, 1);
     atomic_fetch_add(&ring->busy, 1);
     atomic_fetch_add(&cuda->busy, 1);
-    gather_cut(gather, pieces, found, ring_offset);
+    if (gather->rest.region)
+        atomic_fetch_add(&gather->rest.region->busy, 1);
+    gather_cut(gather, what, found);
     list_append(&cuda->gathers, &gather->link);
     if (!gather_advance(gather)) {
         cuda_gathers_advance(cuda);
         cuda_files_serve(cuda);
     }
-    return 0;
+    return cuda->is_lost ? cuda_check(cuda, failure) : 0;
 }

@@ -21,6 +21,7 @@ struct cuda {
     CUevent copied;
     void *zeros; /* a registered page of them; made with the first ring */
     bool read_only_registers;
+    bool is_lost; /* a gather has seen that the context is */
     struct list regions, rings;
     struct cuda_files files;
     struct list gathers; /* that wait for windows, in order */
@@ -48,6 +49,10 @@ struct cuda_ring {
     atomic_uint busy;
 };
 
+struct cuda_region *cuda_region_find(struct cuda *cuda, uint32_t id);
+/* Whether bytes from offset of the region may be copied to ring_offset of the ring. */
+int cuda_copy_check(const struct cuda_region *region, uint64_t offset, const struct cuda_ring *ring,
+                    uint64_t ring_offset, uint64_t bytes, struct failure *failure);
 struct cuda_ring *cuda_ring_find(struct cuda *cuda, uint64_t id);
 
 /* Waits until nothing uses what *busy counts: a part's counter, or all of them. */

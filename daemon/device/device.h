@@ -29,6 +29,16 @@ struct device_piece {
     uint64_t offset;
 };
 
+/* n pieces of piece_bytes each, one behind the other to ring_offset of ring; and rest_bytes, if
+ * any, from rest_offset of region to rest_ring_offset. */
+struct device_gather {
+    const struct device_piece *pieces;
+    uint32_t n, region;
+    uint64_t piece_bytes;
+    uint64_t ring, ring_offset;
+    uint64_t rest_bytes, rest_offset, rest_ring_offset;
+};
+
 /* What sysfs and /proc (or, for host, nothing) say of a device, before any process of it runs. */
 struct device_info {
     char uuid[DEVICE_UUID_MAX]; /* "GPU-...", "host" */
@@ -101,10 +111,9 @@ struct device_ops {
      * device gathers nothing. */
     int (*add_file)(struct device *device, uint32_t file, int fd_consume, uint64_t size);
     int (*remove_file)(struct device *device, uint32_t file);
-    /* n pieces of piece_bytes each, one behind the other to ring_offset of ring; windows that are
-     * not registered (any more) are awaited. Copies and gathers overtake each other. */
-    int (*gather)(struct device *device, const struct device_piece *pieces, uint32_t n,
-                  uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie);
+    /* Windows that are not registered (any more) are awaited. Copies and gathers overtake each
+     * other. */
+    int (*gather)(struct device *device, const struct device_gather *gather, uint64_t cookie);
 
     /* Asks it to end, behind the commands given before; lost follows. No rings may be in use. */
     void (*close)(struct device *device);

@@ -130,11 +130,9 @@ static int host_remove_file(struct device *device, uint32_t file)
     return -EOPNOTSUPP;
 }
 
-static int host_gather(struct device *device, const struct device_piece *pieces, uint32_t n,
-                       uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie)
+static int host_gather(struct device *device, const struct device_gather *gather, uint64_t cookie)
 {
-    (void)device, (void)pieces, (void)n, (void)piece_bytes, (void)ring, (void)ring_offset;
-    (void)cookie;
+    (void)device, (void)gather, (void)cookie;
     return -EOPNOTSUPP;
 }
 

@@ -32,6 +32,7 @@
 #define LOG_LINES_PER_SECOND 20
 /* A broken context calls no host function: while one is due, how often to ask. */
 #define CHECK_MS 200
+#define DISPATCH_TURNS 64
 
 /* -- replies ---------------------------------------------------------------------------------- */
 
@@ -107,11 +108,13 @@ static int command_wait(struct cuda *cuda, struct failure *failure)
 
     if (poll(fds, 2, cuda_is_busy(cuda) ? CHECK_MS : -1) == 0)
         return cuda_check(cuda, failure);
+    if (fds[1].revents)
+        cuda_dispatch(cuda);
     return 0;
 }
 
 /* The pieces of one gather, as its packets come. */
-static struct device_piece *gathered;
+static struct device_piece gathered[GATHER_PIECES_MAX];
 static uint32_t n_gathered;
 
 /* Takes the pieces of a packet; carries the gather out with the last of them. */
@@ -119,7 +122,17 @@ static int gather_take(struct cuda *cuda, const struct device_packet *packet, si
                        struct failure *failure)
 {
     const struct device_command *command = &packet->command;
-    struct cuda_pieces pieces = {.n = command->pieces, .bytes = command->bytes};
+    struct device_gather gather = {
+        .pieces = gathered,
+        .n = command->pieces,
+        .region = command->region,
+        .piece_bytes = command->bytes,
+        .ring = command->ring,
+        .ring_offset = command->ring_offset,
+        .rest_bytes = command->rest_bytes,
+        .rest_offset = command->offset,
+        .rest_ring_offset = command->rest_ring_offset,
+    };
 
     if (command->first == 0)
         n_gathered = 0;
@@ -127,17 +140,11 @@ static int gather_take(struct cuda *cuda, const struct device_packet *packet, si
         n > command->pieces - n_gathered)
         return failure_set(failure, -EBADMSG, "a gather of %u pieces: %zu came at %u",
                            command->pieces, n, command->first);
-    if (!gathered)
-        gathered = malloc(GATHER_PIECES_MAX * sizeof *gathered);
-    if (!gathered)
-        return failure_set(failure, -ENOMEM, "a gather: out of memory");
     memcpy(gathered + n_gathered, packet->pieces, n * sizeof *gathered);
     n_gathered += (uint32_t)n;
     if (n_gathered < command->pieces)
         return 0;
-    pieces.list = gathered;
-    return cuda_gather(cuda, &pieces, command->ring, command->ring_offset, command->cookie,
-                       failure);
+    return cuda_gather(cuda, &gather, command->cookie, failure);
 }
 
 /* Carries out one command, with n pieces behind it; the fd is taken over. */
@@ -190,9 +197,11 @@ static int serve_commands(struct cuda *cuda, struct failure *failure)
     static struct device_packet packet;
     const struct device_command *command = &packet.command;
 
-    for (;;) {
+    for (unsigned turn = 1;; turn++) {
         int fd, r;
-        cuda_dispatch(cuda);
+
+        if (turn % DISPATCH_TURNS == 0) /* commands need not leave a gap */
+            cuda_dispatch(cuda);
         ssize_t n = message_receive(DEVICE_SOCKET_FD, &packet, sizeof packet, &fd);
 
         if (n == 0 || (n >= (ssize_t)sizeof *command && command->kind == COMMAND_CLOSE))
@@ -246,7 +255,6 @@ static int serve(const char *uuid, uint64_t gather_max)
     }
     if (!cuda_free(cuda))
         _exit(EXIT_SUCCESS);
-    free(gathered);
     return EXIT_SUCCESS;
 }
 

@@ -25,7 +25,7 @@ enum command_kind {
     COMMAND_COPY,
     COMMAND_ADD_FILE, /* file, bytes; beside it its fd */
     COMMAND_REMOVE_FILE,
-    COMMAND_GATHER, /* ring, ring_offset, bytes (of a piece), cookie; and behind it pieces */
+    COMMAND_GATHER, /* as device_gather has it, bytes of a piece; and behind it pieces */
     COMMAND_CLOSE,
 };
 
@@ -35,6 +35,7 @@ struct device_command {
         uint32_t region, file;
     };
     uint64_t ring, offset, ring_offset, bytes, cookie;
+    uint64_t rest_bytes, rest_ring_offset; /* of a gather: from offset of region */
     uint32_t export_as;
     uint32_t pieces,
         first; /* of a gather: how many in all, and the number of this packet's first */

@@ -44,8 +44,7 @@ int process_copy(struct device *device, uint32_t region, size_t offset, uint64_t
                  size_t ring_offset, size_t bytes, uint64_t cookie);
 int process_add_file(struct device *device, uint32_t file, int fd_consume, uint64_t size);
 int process_remove_file(struct device *device, uint32_t file);
-int process_gather(struct device *device, const struct device_piece *pieces, uint32_t n,
-                   uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie);
+int process_gather(struct device *device, const struct device_gather *gather, uint64_t cookie);
 void process_close(struct device *device);
 
 #endif

@@ -139,25 +139,29 @@ int process_remove_file(struct device *device, uint32_t file)
 
 /* What was sent of a gather whose rest cannot be is dropped by the process: the next command is
  * none of its packets. */
-int process_gather(struct device *device, const struct device_piece *pieces, uint32_t n,
-                   uint64_t piece_bytes, uint64_t ring, uint64_t ring_offset, uint64_t cookie)
+int process_gather(struct device *device, const struct device_gather *gather, uint64_t cookie)
 {
     struct device_packet packet = {.command = {.kind = COMMAND_GATHER,
-                                               .ring = ring,
-                                               .ring_offset = ring_offset,
-                                               .bytes = piece_bytes,
-                                               .pieces = n,
+                                               .region = gather->region,
+                                               .offset = gather->rest_offset,
+                                               .ring = gather->ring,
+                                               .ring_offset = gather->ring_offset,
+                                               .bytes = gather->piece_bytes,
+                                               .rest_bytes = gather->rest_bytes,
+                                               .rest_ring_offset = gather->rest_ring_offset,
+                                               .pieces = gather->n,
                                                .cookie = cookie}};
 
-    if (n == 0 || n > GATHER_PIECES_MAX)
+    if (gather->n == 0 || gather->n > GATHER_PIECES_MAX)
         return -EINVAL;
-    for (uint32_t first = 0; first < n; first += PACKET_PIECES_MAX) {
-        uint32_t now = n - first < PACKET_PIECES_MAX ? n - first : PACKET_PIECES_MAX;
+    for (uint32_t first = 0; first < gather->n; first += PACKET_PIECES_MAX) {
+        uint32_t left = gather->n - first;
+        uint32_t n = left < PACKET_PIECES_MAX ? left : PACKET_PIECES_MAX;
 
         packet.command.first = first;
-        memcpy(packet.pieces, pieces + first, now * sizeof *pieces);
+        memcpy(packet.pieces, gather->pieces + first, n * sizeof packet.pieces[0]);
         int r = packet_give(process_of(device), &packet,
-                            sizeof packet.command + now * sizeof *pieces, -1);
+                            sizeof packet.command + n * sizeof packet.pieces[0], -1);
         if (r < 0)
             return r;
     }

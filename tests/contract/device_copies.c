@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -92,6 +93,41 @@ void test_bytes_arrive_intact(void **state)
         fixture_close(f);
         assert_int_equal(f->copies_failed, 0);
     }
+}
+
+/* Larger than a window of registered files and than what fits 32 bits. */
+void test_large_slots_arrive_intact(void **state)
+{
+    const size_t bytes = ((size_t)80 << 20) + 4096;
+    struct fixture *f = *state;
+    const struct device_ops *ops = f->device->ops;
+    struct importer importer;
+    char text[64];
+
+    skip_without_ring(f);
+    fixture_open(f);
+    fixture_add_region(f, 1, (size_t)82 << 20, 1);
+    if (!fixture_make_ring(f, 1, RING_EXPORT_FD, (size_t)82 << 20))
+        skip();
+    assert_int_equal(copy(f, 4096, 12288, bytes, 1), 0);
+    fixture_wait(f, &f->copied, 1);
+    assert_int_equal(f->copies_failed, 0);
+    assert_int_equal(importer_start(&importer, target.importer, target.info.uuid), 0);
+    assert_int_equal(
+        importer_open(&importer, RING_EXPORT_FD, (size_t)82 << 20, f->ring_fd, f->ipc_handle), 0);
+    for (size_t at = 0; at < bytes; at += (size_t)5 << 20)
+        expect_bytes(&importer, 12288 + at, 1000, 4096 + at, 1);
+    expect_bytes(&importer, 12288 + bytes - 1000, 1000, 4096 + bytes - 1000, 1);
+    expect_zeros(&importer, 12288 + bytes, 4096);
+    importer_stop(&importer);
+    /* The figures get there whole. */
+    assert_int_equal(
+        ops->copy(f->device, 1, (size_t)5 << 32, 1, (size_t)6 << 32, (size_t)7 << 32, 2), 0);
+    fixture_wait(f, &f->copied, 2);
+    snprintf(text, sizeof text, "a copy of %zu bytes from %zu of", (size_t)7 << 32,
+             (size_t)5 << 32);
+    assert_non_null(strstr(f->copy_failure.text, text));
+    fixture_close(f);
 }
 
 /* What is copied while the importer has the ring open is there for it once copied says so. */

@@ -234,6 +234,7 @@ int main(int argc, char **argv)
         fault(test_file_shorter_than_told_is_not_ready),
         fault(test_older_drivers_gather_too),
         fault(test_files_need_read_only_registration),
+        fault(test_broken_context_is_lost_by_a_gather),
         fault(test_slow_gathers_are_not_reported_early),
     };
     struct failure failure;

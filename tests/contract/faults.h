@@ -12,6 +12,7 @@ void test_cut_file_fails_its_gather_alone(void **state);
 void test_file_shorter_than_told_is_not_ready(void **state);
 void test_older_drivers_gather_too(void **state);
 void test_files_need_read_only_registration(void **state);
+void test_broken_context_is_lost_by_a_gather(void **state);
 void test_slow_gathers_are_not_reported_early(void **state);
 
 #endif

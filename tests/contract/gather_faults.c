@@ -34,7 +34,9 @@ static void start(struct fixture *f, uint64_t gather_max)
 
 static int gather(struct fixture *f, const struct device_piece *pieces, uint32_t n, uint64_t cookie)
 {
-    return f->device->ops->gather(f->device, pieces, n, BYTES, 1, 0, cookie);
+    struct device_gather gather = {.pieces = pieces, .n = n, .piece_bytes = BYTES, .ring = 1};
+
+    return f->device->ops->gather(f->device, &gather, cookie);
 }
 
 static void expect_arrived(struct fixture *f, const struct device_piece *pieces, uint32_t n)
@@ -193,6 +195,27 @@ void test_files_need_read_only_registration(void **state)
     fixture_wait(f, &f->copied, 1);
     assert_int_equal(f->copy_failure.code, -ENOENT);
     fixture_close(f);
+}
+
+/* As test_broken_context_is_lost has it for copies, on either form of the call. */
+void test_broken_context_is_lost_by_a_gather(void **state)
+{
+    struct device_piece pieces[2] = {{.file = 1}, {.file = 1, .offset = BYTES}};
+    struct fixture *f = *state;
+
+    for (unsigned round = 1; round <= 2; round++) {
+        setenv("PINSERVE_DRIVER_BREAK_COPY", "4", 1);
+        setenv("PINSERVE_DRIVER_VERSION", round == 1 ? "13000" : "12000", 1);
+        start(f, WINDOW);
+        assert_int_equal(f->device->ops->add_file(f->device, 1, records_fd(2 * BYTES), 2 * BYTES),
+                         0);
+        for (uint64_t i = 0; i < 3; i++)
+            assert_int_equal(gather(f, pieces, 2, i), 0);
+        fixture_wait(f, &f->lost, 1);
+        assert_int_equal(f->copies_failed, 0);
+        assert_int_equal(f->lost_failure.code, -EIO);
+        assert_non_null(strstr(f->lost_failure.text, "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    }
 }
 
 void test_slow_gathers_are_not_reported_early(void **state)
