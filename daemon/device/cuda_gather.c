@@ -231,7 +231,8 @@ static uint32_t fragments_take_ready(struct cuda_gather *gather)
         struct cuda_window *window = gather->fragments[i].window;
         struct fragment fragment = gather->fragments[i];
 
-        if (window->state != WINDOW_READY)
+        /* Every fragment has a window, which the analyzer cannot see. */
+        if (!window || window->state != WINDOW_READY)
             continue;
         if (atomic_fetch_add(&window->busy, 1) == 0)
             cuda_window_touch(files, window);
