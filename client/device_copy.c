@@ -10,9 +10,12 @@
 #include "device_cuda.h"
 #include "proto/cleanup.h"
 
+/* Copies go out on one stream, back to back. Behind each, an event lets a second stream call the
+ * function that is told of the end: so the copy engine never waits for a thread to wake. */
 struct device_copies {
     CUdeviceptr memory;
-    CUstream stream;
+    CUstream copies, reports;
+    CUevent copied;
 };
 
 static bool device_has(const struct device *device, CUdevice_attribute attribute)
@@ -68,6 +71,34 @@ const void *device_host_address(struct device *device, const void *address, bool
     return result == CUDA_SUCCESS ? (const void *)(uintptr_t)pointer : NULL;
 }
 
+/* With the context current. */
+static void copies_deinit(const struct driver *driver, struct device_copies *copies)
+{
+    if (copies->memory)
+        driver->cuMemFree(copies->memory);
+    if (copies->copied)
+        driver->cuEventDestroy(copies->copied);
+    if (copies->reports)
+        driver->cuStreamDestroy(copies->reports);
+    if (copies->copies)
+        driver->cuStreamDestroy(copies->copies);
+}
+
+static CUresult copies_init(const struct driver *driver, struct device_copies *copies, size_t bytes)
+{
+    CUresult result = driver->cuStreamCreate(&copies->copies, CU_STREAM_NON_BLOCKING);
+
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamCreate(&copies->reports, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuEventCreate(&copies->copied, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemAlloc(&copies->memory, bytes);
+    if (result != CUDA_SUCCESS)
+        copies_deinit(driver, copies);
+    return result;
+}
+
 int device_copies_new(struct device *device, size_t bytes, struct device_copies **copies_p,
                       struct failure *failure)
 {
@@ -83,12 +114,7 @@ int device_copies_new(struct device *device, size_t bytes, struct device_copies 
     if (r < 0)
         return r;
     device_relax_capture(device, &mode);
-    CUresult result = driver->cuStreamCreate(&copies->stream, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuMemAlloc(&copies->memory, bytes);
-        if (result != CUDA_SUCCESS)
-            driver->cuStreamDestroy(copies->stream);
-    }
+    CUresult result = copies_init(driver, copies, bytes);
     device_relax_capture(device, &mode);
     device_leave(device);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -105,8 +131,7 @@ void device_copies_free(struct device *device, struct device_copies *copies)
 
     if (device_enter(device, "", NULL) == 0) {
         device_relax_capture(device, &mode);
-        device->driver->cuMemFree(copies->memory);
-        device->driver->cuStreamDestroy(copies->stream);
+        copies_deinit(device->driver, copies);
         device_relax_capture(device, &mode);
         device_leave(device);
     }
@@ -130,9 +155,13 @@ int device_copies_start(struct device *device, struct device_copies *copies, siz
     if (r < 0)
         return r;
     CUresult result =
-        driver->cuMemcpyHtoDAsync(copies->memory + offset, origin, bytes, copies->stream);
+        driver->cuMemcpyHtoDAsync(copies->memory + offset, origin, bytes, copies->copies);
     if (result == CUDA_SUCCESS) {
-        result = driver->cuLaunchHostFunc(copies->stream, done, argument);
+        result = driver->cuEventRecord(copies->copied, copies->copies);
+        if (result == CUDA_SUCCESS)
+            result = driver->cuStreamWaitEvent(copies->reports, copies->copied, 0);
+        if (result == CUDA_SUCCESS)
+            result = driver->cuLaunchHostFunc(copies->reports, done, argument);
         /* Nobody would be told of its end. */
         if (result != CUDA_SUCCESS)
             driver->cuCtxSynchronize();
@@ -151,7 +180,7 @@ int device_copies_check(struct device *device, struct device_copies *copies,
     if (r < 0)
         return r;
     device_relax_capture(device, &mode);
-    CUresult result = device->driver->cuStreamQuery(copies->stream);
+    CUresult result = device->driver->cuStreamQuery(copies->copies);
     device_relax_capture(device, &mode);
     device_leave(device);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)

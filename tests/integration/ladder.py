@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+import numpy
+
 from daemon import (GPU, PINCTL, Daemon, environment, expect, expect_equal, folder, have_driver,
                     run, wait_for)
 
@@ -133,6 +135,26 @@ def test_a_client_that_cannot_register_still_copies():
             expect(result.returncode == 1 and "mapped" in result.stderr, result.stderr)
 
 
+def test_gathered_records_come_to_copy():
+    """Where a ring is offered first, the copy engine gathers and the slots hold labels only: with
+    the rings refused they are filled whole."""
+    with folder() as path:
+        numpy.save(f"{path}/large.npy", numpy.random.default_rng(5).integers(
+            0, 256, (40, 256, 400), dtype=numpy.uint8))
+        spec = ["--source", f"records:{path}/large.npy", "--batch", "4", "--epochs", "3",
+                "--checksum"]
+        with Daemon(driver=True) as daemon:
+            wanted = daemon.bench(*spec, "--device", "host")["checksum"]
+            got = daemon.bench(*spec, "--device", "cuda:0")
+            expect_equal((got["delivery"], got["checksum"]), ("fd", wanted), "gathered")
+            with Client(daemon, {"PINSERVE_DRIVER_NO_IMPORT": "1"}):
+                got = daemon.bench(*spec, "--device", "cuda:0")
+            expect_equal((got["delivery"], got["checksum"]), ("copy", wanted), "rings refused")
+            for how in ("copy", "mapped"):
+                got = daemon.bench(*spec, "--device", "cuda:0", "--deliver", how)
+                expect_equal(got["checksum"], wanted, how)
+
+
 def device_process(daemon):
     for pid in os.listdir("/proc"):
         try:
@@ -250,5 +272,6 @@ if __name__ == "__main__" and have_driver() and not GPU:
          test_the_client_refuses_the_rings, test_no_process_on_the_device_is_wanted,
          test_the_device_is_one_process_s_alone, test_the_client_has_a_part_of_the_device,
          test_the_device_shares_the_host_s_memory, test_a_client_that_cannot_register_still_copies,
-         test_equal_pid_numbers_in_two_namespaces, test_the_device_goes_while_a_job_runs,
-         test_kill_of_clients_on_each_delivery, test_another_tenant_sees_nothing])
+         test_gathered_records_come_to_copy, test_equal_pid_numbers_in_two_namespaces,
+         test_the_device_goes_while_a_job_runs, test_kill_of_clients_on_each_delivery,
+         test_another_tenant_sees_nothing])
