@@ -54,6 +54,29 @@ def test_images():
                              "labels")
 
 
+def test_records_and_tokens():
+    with folder() as path, Daemon() as daemon:
+        array = numpy.arange(10 * 6, dtype="i2").reshape(10, 2, 3)
+        numpy.save(f"{path}/a.npy", array)
+        numpy.save(f"{path}/l.npy", numpy.arange(10) * 3)
+        with loader(daemon, f"records:{path}/a.npy,labels={path}/l.npy", 4,
+                    tensors="torch") as batches:
+            for batch in batches:
+                expect_equal(batch["data"].dtype, torch.int16, "dtype")
+                expect_equal(batch["data"].tolist(), array[batch["index"]].tolist(), "values")
+                expect_equal(batch["label"].tolist(), [i * 3 for i in batch["index"].tolist()],
+                             "labels")
+        tokens = numpy.arange(1000, dtype="u2")
+        tokens.tofile(f"{path}/t.bin")
+        with loader(daemon, f"tokens:{path}/t.bin,out=i64", 4, seq=16, tensors="torch") as batches:
+            expect_equal(batches.samples, (1000 - 17) // 16 + 1, "windows")
+            for batch in batches:
+                expect_equal(batch["tokens"].dtype, torch.int64, "dtype")
+                expect_equal(batch["tokens"].tolist(),
+                             [list(range(16 * i, 16 * i + 17)) for i in batch["index"].tolist()],
+                             "values")
+
+
 def test_one_epoch_has_each_index_once():
     with Daemon() as daemon, loader(daemon, shuffle=True) as batches:
         for _ in range(2):
@@ -182,6 +205,6 @@ def test_bad_sample():
         raises(pinclient.BadSample, lambda: [b.count for b in batches], "bad.jpg")
 
 
-run([test_values_are_those_of_the_c_client, test_images, test_one_epoch_has_each_index_once,
-     test_no_copy, test_dlpack_requests, test_mapping, test_transform, test_transform_refuses,
-     test_errors, test_bad_sample])
+run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,
+     test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
+     test_transform, test_transform_refuses, test_errors, test_bad_sample])

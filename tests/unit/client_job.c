@@ -333,9 +333,12 @@ static void test_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_info),           cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_exact_fit),
-        cmocka_unit_test(test_no_gpu),         cmocka_unit_test(test_files_are_sent),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_exact_fit),
+        cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_files_are_sent),
         cmocka_unit_test(test_records_are_sent_with_their_labels),
         cmocka_unit_test(test_folders),
     };

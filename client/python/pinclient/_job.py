@@ -27,6 +27,7 @@ class Wanted:
     seed: int
     image: Optional[str] = None
     flip: Optional[float] = None
+    seq: Optional[int] = None
     depth: Optional[int] = None
     delivery: Optional[str] = None
     name: Optional[str] = None
@@ -42,8 +43,9 @@ class Wanted:
             ("spec_last", self.last.encode()),
             ("spec_seed", self.seed),
         ]
-        optional: Dict[str, Any] = {"image": self.image, "flip": self.flip, "depth": self.depth,
-                                    "delivery": self.delivery, "name": self.name}
+        optional: Dict[str, Any] = {"image": self.image, "flip": self.flip, "seq": self.seq,
+                                    "depth": self.depth, "delivery": self.delivery,
+                                    "name": self.name}
         for key, value in optional.items():
             if value is not None:
                 calls.append((f"spec_{key}", value.encode() if isinstance(value, str) else value))

@@ -72,6 +72,7 @@ _prototypes: Dict[str, List[Any]] = {
     "spec_source": [_handle, c_char_p],
     "spec_image": [_handle, c_char_p],
     "spec_flip": [_handle, c_double],
+    "spec_seq": [_handle, c_uint32],
     "spec_batch": [_handle, c_uint32],
     "spec_device": [_handle, c_char_p],
     "spec_delivery": [_handle, c_char_p],

@@ -276,8 +276,9 @@ class Batch(Mapping[str, Any]):
     """A step of an epoch: a mapping from names to tensors, in the order of the batch's layout.
 
     - `image`: uint8 [samples, height, width, 3], or what the loader's transform makes of it; or
-      `data`, of sources of raw samples, in their shape and type
-    - `label`: int64 [samples], where the source has labels
+      `data`, of sources of raw samples, in their shape and type; or `tokens`, int32 or int64
+      [samples, seq + 1]
+    - `label`: int64 [samples]; -1 where the source has no labels
     - `index`: int64 [samples], the samples' numbers in the dataset
     - `status`: uint8 [samples]: 0, or 1 for padding, which repeats samples to fill the last batch
 

@@ -26,14 +26,16 @@ class Loader:
     A pass over the loader is one epoch, of `len(loader)` steps on every rank; the next pass is the
     next epoch, shuffled anew, whose first batches are already being made. A pass that was left in
     the middle is not continued: the next one begins the next epoch, or the one that `set_epoch`
-    names. A step is a `Batch`: a mapping of the tensors `image` (or `data`), `label`, `index` and
-    `status`; see there for shapes and types.
+    names. A step is a `Batch`: a mapping of the tensors `image` (or `data`, or `tokens`), `label`,
+    `index` and `status`; see there for shapes and types.
 
-    - `source`: `folder:DIR`, `tar:PATTERN`, `synthetic:3x224x224`; a path alone is a folder.
-      Opened by this process, with its rights
+    - `source`: `folder:DIR`, `tar:PATTERN`, `records:FILE.npy`, `tokens:PATTERN`,
+      `synthetic:3x224x224`, as in pinclient.h; a path alone is a folder. Opened by this process,
+      with its rights
     - `batch_size`: samples of a batch, of this rank
     - `image`: `random-crop:SIZE`, `center-crop:SIZE[:SHORTER-SIDE]`, or None for raw samples
     - `flip`: probability of a horizontal flip, 0 to 1
+    - `seq`: length of token sequences, for tokens: a sample has one token more
     - `shuffle`, `seed`: whether, and the key of the order and of every random choice. A batch
       follows from dataset, options, seed, epoch and step alone
     - `rank`, `world_size`: this process's share. Default: of `mesh`, of torch.distributed when it
@@ -68,8 +70,9 @@ class Loader:
     """
 
     def __init__(self, source: "Union[str, os.PathLike[str]]", batch_size: int = 1, *,
-                 image: Optional[str] = None, flip: Optional[float] = None, shuffle: bool = False,
-                 seed: int = 0, rank: Optional[int] = None, world_size: Optional[int] = None,
+                 image: Optional[str] = None, flip: Optional[float] = None,
+                 seq: Optional[int] = None, shuffle: bool = False, seed: int = 0,
+                 rank: Optional[int] = None, world_size: Optional[int] = None,
                  mesh: Any = None,
                  mesh_dim: Union[None, str, int, Sequence[Union[str, int]]] = None,
                  drop_last: Union[bool, str] = False, device: Any = None,
@@ -99,7 +102,7 @@ class Loader:
             device=_frameworks.device_name(pin_memory_device if device is None else device),
             shuffle="full" if shuffle else "none",
             last=drop_last if isinstance(drop_last, str) else "drop" if drop_last else "pad",
-            seed=seed, image=image, flip=flip, depth=depth, delivery=delivery,
+            seed=seed, image=image, flip=flip, seq=seq, depth=depth, delivery=delivery,
             name=name or os.path.basename(sys.argv[0]) or None)
         self._transform = transform
         self._daemon = daemon
