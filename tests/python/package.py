@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 
-from common import (HERE, PACKAGE, Daemon, ends, environment, expect, expect_equal, folder, pinclient,
-                    run, script)
+import torch
+
+from common import (PACKAGE, TREE, Daemon, ends, environment, expect, expect_equal, folder, images,
+                    pinclient, raises, run, script)
 
 
 def test_pip_installs_it():
@@ -74,13 +76,50 @@ def test_no_daemon():
 def test_versions_agree():
     with open(os.path.join(PACKAGE, "pyproject.toml")) as file:
         project = [line.split('"')[1] for line in file if line.startswith("version")]
-    with open(os.path.join(HERE, "..", "..", "CMakeLists.txt")) as file:
+    with open(os.path.join(TREE, "CMakeLists.txt")) as file:
         tree = file.read().partition("project(pinserve VERSION ")[2].split()[0]
     expect_equal((project, pinclient.__version__), ([tree], tree), "version")
 
 
+def test_readme():
+    """The program that the README shows trains two epochs, stops, and goes on."""
+    with open(os.path.join(TREE, "README.md")) as file:
+        section = file.read().partition("## Use it from Python\n")[2].partition("\n## ")[0]
+    expect(len(section.splitlines()) <= 40, "the section is short")
+    text = section.partition("```python\n")[2].partition("```")[0]
+    for shown, here in (("1000 == 999", "3 == 2"), ("90)", "2)"), ("224", "16"), ("256", "4"),
+                        ("/data/train", "train"), ("/data/val", "val")):
+        expect(shown in text, f"the README shows {shown}")
+        text = text.replace(shown, here)
+    steps = []
+
+    def train_step(image, label):
+        expect_equal((image.dtype, tuple(image.shape), tuple(label.shape)),
+                     (torch.bfloat16, (4, 3, 16, 16), (4,)), "what a step gets")
+        steps.append(1)
+        if len(steps) == 4:
+            raise InterruptedError
+
+    names = {"pinclient": pinclient, "torch": torch, "os": os, "tqdm": iter, "rank": 0,
+             "model": torch.nn.Linear(1, 1), "train_step": train_step,
+             "validate": lambda image, label, real: steps.append(int(real.sum()) * 1000)}
+    with folder() as path, Daemon() as daemon:
+        images.make_folder(os.path.join(path, "train"), classes=2, each=10)
+        images.make_folder(os.path.join(path, "val"), classes=2, each=3)
+        os.chdir(path)
+        os.environ["PINSERVE_SOCKET"] = daemon.socket
+        try:
+            raises(InterruptedError, lambda: exec(text, names))
+            exec(text, names)
+        finally:
+            os.chdir("/")
+            del os.environ["PINSERVE_SOCKET"]
+    check = [4000, 2000]
+    expect_equal(steps, [1] * 4 + [1] * 2 + check + [1] * 5 + check, "steps behind step 3 of 5")
+
+
 def test_documentation():
-    """Whatever is public says what it is; the README's section is short."""
+    """Whatever is public says what it is."""
     for name in pinclient.__all__:
         thing = getattr(pinclient, name)
         expect(not isinstance(thing, type) or (thing.__doc__ or "").strip(), f"{name} has no text")
@@ -90,4 +129,4 @@ def test_documentation():
 
 
 run([test_pip_installs_it, test_nothing_is_imported, test_no_library, test_no_daemon,
-     test_versions_agree, test_documentation])
+     test_versions_agree, test_readme, test_documentation])
