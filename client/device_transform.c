@@ -13,7 +13,6 @@
 #include "transform.h"
 
 #define OUT_TYPES 3
-#define BLOCKS_MAX 0x7fffffffu
 
 static const char what[] = "cannot transform on the GPU";
 
@@ -198,10 +197,8 @@ static CUresult work_launch(const struct device *device, const struct transform_
     enum transform_kernel kernel = transform_cut(work, base);
     CUfunction function = function_of(device->kernels, work->plan->dtype, kernel);
     const bool on_gpu = flip_is_on_gpu(device->driver, work->flip);
-    const uint64_t tiles = (uint64_t)base->tiles_across * base->tiles_down;
     const uint64_t out_stride = (uint64_t)work->height * work->width * work->plan->channels *
                                 transform_dtype_bytes(work->plan->dtype);
-    uint64_t most = BLOCKS_MAX / tiles < TRANSFORM_SAMPLES ? BLOCKS_MAX / tiles : TRANSFORM_SAMPLES;
     CUresult result = CUDA_SUCCESS;
 
     if (kernel == TRANSFORM_ANY && args.by_table)
@@ -209,14 +206,15 @@ static CUresult work_launch(const struct device *device, const struct transform_
     for (uint64_t i = 0; i < work->samples && result == CUDA_SUCCESS; i += base->samples) {
         void *parameters[] = {&args}; /* which begins with base */
         const uint8_t *flip = work->flip ? work->flip + i : NULL;
-        base->samples = (uint32_t)(work->samples - i < most ? work->samples - i : most);
+        base->samples = (uint32_t)(work->samples - i < TRANSFORM_SAMPLES ? work->samples - i
+                                                                         : TRANSFORM_SAMPLES);
         base->in = work->in + i * work->in_stride;
         base->out = (uint8_t *)work->out + i * out_stride;
         base->flip = on_gpu ? flip : NULL;
         flips_set(base, on_gpu ? NULL : flip);
-        result =
-            device->driver->cuLaunchKernel(function, (unsigned)(base->samples * tiles), 1, 1,
-                                           TRANSFORM_THREADS, 1, 1, 0, stream, parameters, NULL);
+        result = device->driver->cuLaunchKernel(function, base->tiles_down, base->tiles_across,
+                                                base->samples, TRANSFORM_THREADS, 1, 1, 0, stream,
+                                                parameters, NULL);
     }
     return result;
 }

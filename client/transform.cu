@@ -27,13 +27,11 @@ struct tile {
 
 __device__ tile tile_find(const transform_args &args)
 {
-    uint32_t block = blockIdx.x;
     tile tile;
 
-    tile.column = block % args.tiles_across * args.columns;
-    block /= args.tiles_across;
-    tile.row = block % args.tiles_down * args.rows;
-    tile.sample = block / args.tiles_down;
+    tile.row = blockIdx.x * args.rows;
+    tile.column = blockIdx.y * args.columns;
+    tile.sample = blockIdx.z;
     tile.rows = min(args.rows, args.height - tile.row);
     tile.columns = min(args.columns, args.width - tile.column);
     tile.flip = args.flip ? args.flip[tile.sample] != 0
@@ -43,13 +41,12 @@ __device__ tile tile_find(const transform_args &args)
 
 /* Copies the tile's bytes to shared memory, which has room for 16 more, and returns where they
  * begin there: as far from a multiple of 16 as in memory. No byte beside them is read. */
-template <uint32_t CHANNELS_MOST>
+template <uint32_t BYTES_MOST>
 __device__ const uint8_t *tile_load(const transform_args &args, const tile &tile, uint32_t channels,
                                     uint8_t *shared)
 {
     /* All of a thread's loads are under way before the first is waited for. */
-    constexpr uint32_t loads =
-        (TRANSFORM_TILE_PIXELS * CHANNELS_MOST / 16 + TRANSFORM_THREADS - 1) / TRANSFORM_THREADS;
+    constexpr uint32_t loads = (BYTES_MOST / 16 + TRANSFORM_THREADS - 1) / TRANSFORM_THREADS;
     uint4 loaded[loads];
     uint32_t column = tile.flip ? args.width - tile.column - tile.columns : tile.column;
     const uint8_t *from = args.in + tile.sample * args.in_stride +
@@ -126,6 +123,7 @@ __device__ uint32_t bits_of(__nv_bfloat162 pair)
 struct f32 {
     typedef uint32_t bits;
     static constexpr uint32_t in_vector = 4;
+    static constexpr uint32_t tile_pixels = TRANSFORM_TILE_BYTES / sizeof(bits);
 
     static __device__ uint32_t of(float y)
     {
@@ -140,6 +138,7 @@ struct f32 {
 struct f16 {
     typedef uint16_t bits;
     static constexpr uint32_t in_vector = 8;
+    static constexpr uint32_t tile_pixels = TRANSFORM_TILE_BYTES / sizeof(bits);
 
     static __device__ uint16_t of(float y)
     {
@@ -158,6 +157,7 @@ struct f16 {
 struct bf16 {
     typedef uint16_t bits;
     static constexpr uint32_t in_vector = 8;
+    static constexpr uint32_t tile_pixels = TRANSFORM_TILE_BYTES / sizeof(bits);
 
     static __device__ uint16_t of(float y)
     {
@@ -262,9 +262,9 @@ __device__ void pixels_write(const transform_args &args, const tile &tile, const
 
 template <typename T, uint32_t C, bool PLANES> __device__ void transform(const transform_args &args)
 {
-    __shared__ __align__(16) uint8_t shared[TRANSFORM_TILE_PIXELS * C + 16];
+    __shared__ __align__(16) uint8_t shared[T::tile_pixels * C + 16];
     const tile tile = tile_find(args);
-    const uint8_t *from = tile_load<C>(args, tile, C, shared);
+    const uint8_t *from = tile_load<T::tile_pixels * C>(args, tile, C, shared);
 
     if (PLANES && tile.flip)
         planes_write<T, C, true>(args, tile, from);
@@ -279,7 +279,7 @@ template <typename T, uint32_t C, bool PLANES> __device__ void transform(const t
 /* A thread takes an element at a time, in planes a pixel. */
 template <typename T> __device__ void transform_any(const transform_any_args &args)
 {
-    __shared__ __align__(16) uint8_t shared[TRANSFORM_TILE_PIXELS * TRANSFORM_CHANNELS + 16];
+    __shared__ __align__(16) uint8_t shared[T::tile_pixels * TRANSFORM_CHANNELS + 16];
     __shared__ typename T::bits table[TRANSFORM_CHANNELS][256];
     const transform_args &base = args.base;
     const uint32_t channels = base.channels;
@@ -289,7 +289,8 @@ template <typename T> __device__ void transform_any(const transform_any_args &ar
     /* Done before the barrier in tile_load. */
     for (uint32_t i = threadIdx.x; args.by_table && i < channels * 256; i += TRANSFORM_THREADS)
         table[i / 256][i % 256] = (typename T::bits)args.table[i / 256][i % 256];
-    const uint8_t *from = tile_load<TRANSFORM_CHANNELS>(base, tile, channels, shared);
+    const uint8_t *from =
+        tile_load<T::tile_pixels * TRANSFORM_CHANNELS>(base, tile, channels, shared);
     const size_t plane = (size_t)base.height * base.width;
     const uint32_t pixels = tile.rows * tile.columns;
     typename T::bits *to =

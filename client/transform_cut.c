@@ -17,15 +17,16 @@ static uint32_t divide_up(uint32_t a, uint32_t b)
 /* Tiles as even as their number allows. A piece of a row begins at a multiple of a vector. */
 static void cut_tiles(const struct transform_work *work, struct transform_args *args)
 {
+    const uint32_t most = TRANSFORM_TILE_BYTES / (uint32_t)transform_dtype_bytes(work->plan->dtype);
     /* An image of nothing would have a tile, too. */
     const uint32_t height = work->height ? work->height : 1, width = work->width ? work->width : 1;
     uint32_t rows = 1, columns = width;
 
-    if (width > TRANSFORM_TILE_PIXELS) {
-        columns = divide_up(width, divide_up(width, TRANSFORM_TILE_PIXELS));
+    if (width > most) {
+        columns = divide_up(width, divide_up(width, most));
         columns = divide_up(columns, VECTOR_BYTES) * VECTOR_BYTES;
     } else {
-        rows = TRANSFORM_TILE_PIXELS / width;
+        rows = most / width;
     }
     if (rows > height)
         rows = height;

@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #define TRANSFORM_CHANNELS 4
-#define TRANSFORM_THREADS 192      /* a block; a multiple of every count of channels */
-#define TRANSFORM_TILE_PIXELS 2048 /* at most */
-#define TRANSFORM_SAMPLES 8192     /* a launch: as many as there are bits in flips */
+#define TRANSFORM_THREADS 192     /* a block; a multiple of every count of channels */
+#define TRANSFORM_TILE_BYTES 8192 /* of a channel's output, at most */
+#define TRANSFORM_SAMPLES 8192    /* a launch: as many as there are bits in flips */
 
 /* A channel's values as a line in two parts, each part one fused multiply-add: y = (x * a + b) +
  * (x * c + d). The first is exact, the second brings the bits that a and b have no room for. */

@@ -82,8 +82,23 @@ static bool line_gives(const struct transform_line *line, enum pinclient_dtype d
     return true;
 }
 
-/* A line for slope * x + origin. a and b are multiples of a step so coarse that the sum of the
- * first part never needs more than a float's 24 bits. */
+/* Tries the line as it is, and moved up and down by steps. */
+static bool line_move(struct transform_line *line, double step, enum pinclient_dtype dtype,
+                      const uint32_t *table)
+{
+    const double d = (double)line->d;
+
+    for (int i = 0; i <= 2 * LINE_TRIES; i++) {
+        int away = i % 2 ? (i + 1) / 2 : -(i / 2);
+        line->d = (float)(d + away * step);
+        if (line_gives(line, dtype, table))
+            return true;
+    }
+    return false;
+}
+
+/* A line for slope * x + origin, or false. a and b are multiples of a step so coarse that the sum
+ * of the first part never needs more than a float's 24 bits. */
 static bool line_find(struct transform_line *line, enum pinclient_dtype dtype, double slope,
                       double origin, const uint32_t *table)
 {
@@ -92,21 +107,15 @@ static bool line_find(struct transform_line *line, enum pinclient_dtype dtype, d
     frexp(fmax(fabs(origin), fabs(slope * 255 + origin)), &exponent);
     for (int bits = 24; bits >= 23; bits--) {
         double step = ldexp(1, exponent - bits);
-        struct transform_line first = {
+        *line = (struct transform_line){
             .a = (float)(nearbyint(slope / step) * step),
             .b = (float)(nearbyint(origin / step) * step),
         };
-        first.c = (float)(slope - (double)first.a);
-        first.d = (float)(origin - (double)first.b);
-        /* In single precision the second part's rounding decides, else that of the sum. */
-        double shift = dtype == PINCLIENT_F32 ? ldexp(step, -19) : step / 4;
-        for (int i = 0; i <= 2 * LINE_TRIES; i++) {
-            int away = i % 2 ? (i + 1) / 2 : -(i / 2);
-            *line = first;
-            line->d = (float)((double)first.d + away * shift);
-            if (line_gives(line, dtype, table))
-                return true;
-        }
+        line->c = (float)(slope - (double)line->a);
+        line->d = (float)(origin - (double)line->b);
+        /* For single precision the rounding of the second part decides, else that of the sum. */
+        if (line_move(line, dtype == PINCLIENT_F32 ? ldexp(step, -19) : step / 4, dtype, table))
+            return true;
     }
     return false;
 }

@@ -39,7 +39,7 @@ static void test_tiles_cover(void **state)
             struct transform_work work = work_of(counts[j], sizes[i][0], sizes[i][1]);
             transform_cut(&work, &args);
             assert_true(args.rows >= 1 && args.columns >= 1);
-            assert_true(args.rows * args.columns <= TRANSFORM_TILE_PIXELS);
+            assert_true(args.rows * args.columns <= TRANSFORM_TILE_BYTES / 4);
             assert_true((uint64_t)args.rows * args.tiles_down >= work.height);
             assert_true((uint64_t)args.rows * (args.tiles_down - 1) < work.height);
             assert_true((uint64_t)args.columns * args.tiles_across >= work.width);

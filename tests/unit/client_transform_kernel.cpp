@@ -28,7 +28,7 @@ extern "C" {
 namespace
 {
 struct {
-    unsigned x;
+    unsigned x, y, z;
 } threadIdx, blockIdx;
 
 uint32_t min(uint32_t a, uint32_t b)
@@ -104,9 +104,15 @@ namespace
 constexpr uint8_t poison = 0xa5;
 constexpr size_t guard = 64;
 
-template <typename Args> void launch(void (*kernel)(Args), const Args &args, uint32_t blocks)
+template <typename Args>
+void launch(void (*kernel)(Args), const Args &args, const transform_args &base)
 {
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+    const uint32_t blocks = base.tiles_down * base.tiles_across * base.samples;
+
+    for (uint32_t i = 0; i < blocks; i++) {
+        blockIdx.x = i % base.tiles_down;
+        blockIdx.y = i / base.tiles_down % base.tiles_across;
+        blockIdx.z = i / base.tiles_down / base.tiles_across;
         for (int round = 0; round < 2; round++) {
             for (threadIdx.x = 0; threadIdx.x < TRANSFORM_THREADS; threadIdx.x++)
                 kernel(args);
@@ -131,10 +137,9 @@ void work_launch(const transform_work &work, const transform_args &args, transfo
     const int type = work.plan->dtype == PINCLIENT_F32   ? 0
                      : work.plan->dtype == PINCLIENT_F16 ? 1
                                                          : 2;
-    const uint32_t blocks = args.tiles_across * args.tiles_down * args.samples;
 
     if (kernel != TRANSFORM_ANY) {
-        launch(kernels[type][kernel], args, blocks);
+        launch(kernels[type][kernel], args, args);
         return;
     }
     static transform_any_args any;
@@ -142,7 +147,7 @@ void work_launch(const transform_work &work, const transform_args &args, transfo
     any.planes = work.layout == PINCLIENT_NCHW;
     any.by_table = !work.plan->by_line;
     std::memcpy(any.table, work.plan->table, sizeof any.table);
-    launch(anys[type], any, blocks);
+    launch(anys[type], any, args);
 }
 
 struct shape {
