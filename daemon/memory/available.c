@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <hwloc.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,6 +254,53 @@ static bool list_read(const char *root, const char *name, const char *key, hwloc
     return !hwloc_bitmap_list_sscanf(list, start);
 }
 
+static void close_file(FILE **file)
+{
+    if (*file)
+        fclose(*file);
+}
+
+/* "protection: (0, 3419, 7812)" -> 7812 */
+static uint64_t protection_most(const char *list)
+{
+    uint64_t most = 0;
+
+    for (list = strpbrk(list, "0123456789"); list; list = strpbrk(list, "0123456789")) {
+        char *end;
+        uint64_t pages = strtoull(list, &end, 10);
+        most = pages > most ? pages : most;
+        list = end;
+    }
+    return most;
+}
+
+/* Bytes of a node that the kernel lets nobody have, as it takes them off MemAvailable: of each zone
+ * what it keeps free, and what it keeps for those who can use no other zone. */
+static uint64_t node_reserve(const char *root, unsigned node)
+{
+    char path[PATH_BYTES], line[512];
+    uint64_t pages = 0, high = 0, managed = 0;
+    unsigned current = UINT_MAX;
+
+    if (snprintf(path, sizeof(path), "%s/proc/zoneinfo", root) >= (int)sizeof(path))
+        return 0;
+    cleanup(close_file) FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file)) {
+        const char *key = line + strspn(line, " ");
+        if (!strncmp(key, "Node ", 5))
+            current = (unsigned)strtoul(key + 5, NULL, 10);
+        else if (!strncmp(key, "high ", 5))
+            high = strtoull(key + 5, NULL, 10);
+        else if (!strncmp(key, "managed ", 8))
+            managed = strtoull(key + 8, NULL, 10);
+        else if (!strncmp(key, "protection:", 11) && current == node) {
+            uint64_t kept = high + protection_most(key);
+            pages += kept < managed ? kept : managed;
+        }
+    }
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Adds what one node has, and has left: free pages and page cache, of which the kernel keeps some
  * of what is in use. */
 static void node_add(const char *root, unsigned node, uint64_t *total_p, uint64_t *free_p)
@@ -271,7 +319,9 @@ static void node_add(const char *root, unsigned node, uint64_t *total_p, uint64_
         text_find(text, key, &values[i]);
     }
     *total_p += values[0] * 1024;
-    *free_p += (values[1] + values[2] + values[3] / 2) * 1024;
+    uint64_t left = (values[1] + values[2] + values[3] / 2) * 1024;
+    uint64_t reserve = node_reserve(root, node);
+    *free_p += left > reserve ? left - reserve : 0;
 }
 
 /* A cpuset that leaves out NUMA nodes leaves out their memory: where the allowed ones are full, the

@@ -26,6 +26,9 @@ echo 0 >/sys/fs/cgroup/memory/cpuset.mems
 trial first --in first $near
 trial first-strict --in first $near placement.numa=strict
 trial memory --in memory $near
+# A pool that the machine has room for, and its first node has not.
+serve scarce --in first $near pool.region=64MiB pool.max=460MiB && feed --batch 400 --depth 7
+finish
 
 # As in a container that may not use the calls of NUMA.
 trial refused --by refuse $near

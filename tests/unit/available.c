@@ -146,6 +146,21 @@ static void test_cpuset_leaves_out_numa_nodes(void **state)
     assert_string_equal(available.bound, "the cpuset (NUMA nodes 0,3)");
     assert_string_equal(available.total_bound, "the cpuset (NUMA nodes 0,3)");
 
+    /* What the kernel keeps of each zone is nobody's. */
+    put("/proc/zoneinfo",
+        "Node 0, zone      DMA\n  per-node stats\n      nr_file_pages 7\n  pages free     2000\n"
+        "        min      4\n        low      5\n        high     6\n        managed  3840\n"
+        "        protection: (0, 9000, 9000)\n"
+        "Node 0, zone    DMA32\n        high     100\n        managed  500000\n"
+        "        protection: (0, 0, 1000)\n    cpu: 0\n              high:  378\n"
+        "Node 2, zone   Normal\n        high     70000\n        managed  500000\n"
+        "        protection: (0, 0, 0)\n"
+        "Node 3, zone   Normal\n        high     200\n        managed  500000\n"
+        "        protection: (0, 0, 0)\n");
+    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(available.free, 5 * GIB + UINT64_C(2) * (100 + 32) * 1024 -
+                                         (3840 + 1100 + 200) * (uint64_t)getpagesize());
+
     /* A tighter cgroup still counts. */
     put("/proc/self/cgroup", "0::/job\n");
     put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
