@@ -17,7 +17,7 @@ static uint32_t divide_up(uint32_t a, uint32_t b)
 /* Tiles as even as their number allows. A piece of a row begins at a multiple of a vector. */
 static void cut_tiles(const struct transform_work *work, struct transform_args *args)
 {
-    const uint32_t most = TRANSFORM_TILE_BYTES / (uint32_t)transform_dtype_bytes(work->plan->dtype);
+    const uint32_t most = TRANSFORM_TILE_BYTES / (work->plan->dtype == PINCLIENT_F32 ? 4 : 2);
     /* An image of nothing would have a tile, too. */
     const uint32_t height = work->height ? work->height : 1, width = work->width ? work->width : 1;
     uint32_t rows = 1, columns = width;
