@@ -195,7 +195,8 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
     struct lease *lease = &job->leases[index];
     struct core_action *action = job_emit(job, CORE_BATCH_READY);
 
-    job->starved += job->handed == 0;
+    /* With copy a lease says nothing of what the client still has. */
+    job->starved += job->handed == 0 && job->delivery != DELIVERY_COPY;
     job->delivered++;
     job->losses = 0;
     job->core->bytes += job->slot_bytes;

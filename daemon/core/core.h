@@ -157,7 +157,7 @@ struct core_job_info {
     uint32_t ready, leased; /* leases READY or HANDED; HANDED */
     uint32_t ring;          /* 0: none */
     uint64_t ring_bytes;    /* charged, old rings too */
-    uint64_t delivered, starved;
+    uint64_t delivered, starved; /* starved: not known with delivery copy, 0 */
     struct core_stages stages;
     const struct failure *failure; /* code 0: none */
 };

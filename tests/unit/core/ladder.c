@@ -265,6 +265,8 @@ static void test_all_rings_fail(void **state)
     assert_int_equal(info.delivery, DELIVERY_COPY);
     assert_string_equal(info.state_text, "running");
     assert_int_equal(info.ring_bytes, 0);
+    assert_int_equal(info.delivered, 1);
+    assert_int_equal(info.starved, 0);
     /* The loss of the device is nothing to it. */
     core_device_lost(w.core, GPU, &failure, 0);
     expect_nothing(&w);
