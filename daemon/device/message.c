@@ -40,6 +40,11 @@ ssize_t message_receive(int socket, void *data, size_t size, int *fd_p)
     ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
     *fd_p = -1;
+    if (n < 0 && errno == ECONNRESET) {
+        /* The other end went with packets unread, which is said once, before what it had sent. */
+        message.msg_controllen = sizeof control;
+        n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    }
     if (n < 0)
         return errno == ECONNRESET ? 0 : -errno;
     header = CMSG_FIRSTHDR(&message);
