@@ -27,6 +27,12 @@ for test in cuda transform checksums life; do
   grep -vE ' info: ' "/tmp/gpu-$test.log" | cut -c1-400
 done
 
+if [ -e "$bin/libpinclient.so.0" ] && "$python" -c 'import torch' 2>/dev/null; then
+  echo "== the Python package"
+  "$python" -B "$here/../python/gpu.py" >/tmp/gpu-python.log 2>&1 || status=1
+  grep -vE ' info: ' /tmp/gpu-python.log | cut -c1-400
+fi
+
 echo "== checksums and rates, each delivery, 2 epochs"
 folder=$(mktemp -d)
 socket=$folder/s

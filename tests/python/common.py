@@ -23,6 +23,7 @@ os.environ["PYTHONPATH"] = PACKAGE
 import pinclient  # noqa: E402
 
 SMALL = "synthetic:8:u8:26"
+LARGE = "synthetic:64:u8:65536"
 
 
 def loader(daemon, source=SMALL, batch_size=4, **options):
@@ -53,6 +54,12 @@ def delivered(daemon):
     """Batches handed off so far: one more for each that was given back, as long as there are more
     to come."""
     return job(daemon)["delivered"]
+
+
+def full(daemon):
+    """The loader's depth of 4 batches is handed off, and no more can come."""
+    wait_for(lambda: delivered(daemon) >= 4, "4 batches are ready")
+    return delivered(daemon)
 
 
 def script(daemon, text, *arguments, **options):

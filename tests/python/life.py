@@ -13,22 +13,13 @@ import time
 import numpy
 import torch
 
-from common import (SANITIZED, Daemon, delivered, ends, expect, expect_equal, job, loader,
+from common import (LARGE, SANITIZED, Daemon, delivered, ends, expect, expect_equal, full, loader,
                     pinclient, raises, run, script, wait_for)
-
-LARGE = "synthetic:64:u8:65536"
-
 
 def given_back(daemon, before):
     """How many batches were given back: the daemon hands off one more for each."""
     time.sleep(0.05)
     return delivered(daemon) - before
-
-
-def full(daemon):
-    """The loader's depth of batches is handed off, and no more can come."""
-    wait_for(lambda: job(daemon)["delivered"] >= 4, "4 batches are ready")
-    return job(daemon)["delivered"]
 
 
 def test_release_is_seen_by_the_daemon():

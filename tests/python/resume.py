@@ -5,7 +5,7 @@ import json
 import os
 import signal
 
-from common import (Daemon, ends, environment, expect, expect_equal, loader, pinclient, raises, run,
+from common import (Daemon, ends, expect, expect_equal, loader, pinclient, raises, run,
                     script)
 
 SOURCE = "synthetic:8:u8:40"

@@ -58,7 +58,8 @@ class Loader:
       `PrivateDaemon`, or "private" for one that this process's loaders share
     - `timeout`: seconds to wait for a batch; 0 waits without end
     - `reconnect`: when the daemon ends, wait for it to be back and go on at the same step
-    - `delivery`: `auto`, `fd`, `ipc`, `host`, as in pinclient.h; `name`: for pinctl
+    - `delivery`: `auto`, `fd`, `ipc`, `copy`, `mapped`, `host`, as in pinclient.h; `name`: for
+      pinctl
 
     The constructor waits until the dataset is indexed. Errors name the thing: `DaemonGone`; `Error`
     with ENOENT or EACCES (data), EINVAL (a value), ENODEV (device), ENOMEM or EDQUOT (memory,
@@ -189,7 +190,7 @@ class Loader:
 
     @property
     def delivery(self) -> str:
-        """How batches are handed over: "fd", "ipc", "host"."""
+        """How batches are handed over: "fd", "ipc", "copy", "mapped", "host"."""
         return str(job_info(self._live()).delivery.decode())
 
     def set_epoch(self, epoch: int) -> None:
