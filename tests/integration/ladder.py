@@ -135,6 +135,24 @@ def test_a_client_that_cannot_register_still_copies():
             expect(result.returncode == 1 and "mapped" in result.stderr, result.stderr)
 
 
+def test_faults_of_the_client_s_driver():
+    """A copy that is refused, and a context that breaks under copies, end the job in words."""
+    with Daemon("device.rings=off", driver=True) as daemon:
+        for knob, text in (("FAIL_COPY", "cannot copy a batch to the GPU"),
+                           ("BREAK_COPY", "CUDA_ERROR_ILLEGAL_ADDRESS")):
+            # What a broken context may still write to stays until the process ends.
+            with Client(daemon, {f"PINSERVE_DRIVER_{knob}": "9", "ASAN_OPTIONS": "detect_leaks=0"}):
+                client = daemon.consume(*SPEC, "--device", "cuda:0", "--epochs", "2")
+                output, _ = client.communicate(timeout=60)
+            events = [json.loads(line) for line in output.splitlines()]
+            expect(events[-1]["event"] == "error" and text in events[-1]["text"],
+                   f"{knob}: {events[-1]}")
+            steps = [event["step"] for event in events if event["event"] == "batch"]
+            expect_equal(steps, list(range(8))[:len(steps)], "steps before it")
+            wait_for(lambda: not daemon.jobs(), "the job ends")
+            expect_equal(used(daemon), 0, "bytes in slots")
+
+
 def test_gathered_records_come_to_copy():
     """Where a ring is offered first, the copy engine gathers and the slots hold labels only: with
     the rings refused they are filled whole."""
@@ -272,6 +290,6 @@ if __name__ == "__main__" and have_driver() and not GPU:
          test_the_client_refuses_the_rings, test_no_process_on_the_device_is_wanted,
          test_the_device_is_one_process_s_alone, test_the_client_has_a_part_of_the_device,
          test_the_device_shares_the_host_s_memory, test_a_client_that_cannot_register_still_copies,
-         test_gathered_records_come_to_copy, test_equal_pid_numbers_in_two_namespaces,
-         test_the_device_goes_while_a_job_runs, test_kill_of_clients_on_each_delivery,
-         test_another_tenant_sees_nothing])
+         test_faults_of_the_client_s_driver, test_gathered_records_come_to_copy,
+         test_equal_pid_numbers_in_two_namespaces, test_the_device_goes_while_a_job_runs,
+         test_kill_of_clients_on_each_delivery, test_another_tenant_sees_nothing])
