@@ -26,7 +26,7 @@ def test_gpu():
     if not have_driver():
         return
     with Daemon(driver=True) as daemon:
-        for delivery in ("fd", "ipc", "copy"):
+        for delivery in ("fd", "ipc", "copy", "mapped"):
             answer = transform(daemon, "cuda:0", delivery)
             if GPU:
                 expect_equal(answer, {"batches": 12, "wrong": 0, "code": 0, "text": ""}, delivery)
