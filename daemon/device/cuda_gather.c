@@ -189,7 +189,8 @@ static CUresult fragments_copy(struct cuda_gather *gather, uint32_t first, uint3
     for (uint32_t i = first; i < end && result == CUDA_SUCCESS; i += BATCH_COPIES_MAX)
         result = fragments_copy_batch(gather, i,
                                       end - i < BATCH_COPIES_MAX ? end : i + BATCH_COPIES_MAX);
-    return result;
+    /* The driver has the call, the device may lack it. */
+    return result == CUDA_ERROR_NOT_SUPPORTED ? fragments_copy_each(gather, first, end) : result;
 }
 
 /* Sends fragments whose windows are ready and held. */

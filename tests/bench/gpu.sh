@@ -21,7 +21,7 @@ echo "== the contract of device.h on this driver"
 echo "== the transform's kernels: every value, then their share of a copy's bandwidth"
 "$bin/bench_transform" || status=1
 
-for test in cuda transform checksums life; do
+for test in cuda gather transform checksums life; do
   echo "== $test"
   "$python" -B "$here/../integration/$test.py" >"/tmp/gpu-$test.log" 2>&1 || status=1
   grep -vE ' info: ' "/tmp/gpu-$test.log" | cut -c1-400
@@ -79,6 +79,8 @@ for deliver in fd ipc copy mapped host; do
   [ -z "$photos" ] || bench "photos, random-crop:224" --source "folder:$photos" \
     --image random-crop:224 --flip 0.5 --batch 128 --deliver "$deliver" --seconds 6
 done
+echo "== records gathered from the page cache"
+"$python" -B "$here/gpu_gather.py" || status=1
 "$bin/pinctl" --socket "$socket" devices
 "$bin/pinctl" --socket "$socket" pools
 grep -E "warning|error" "$folder/log" | head -5
