@@ -264,7 +264,8 @@ static struct work *worker_next(struct worker *worker)
             worker_spin(workers);
         } else {
             atomic_fetch_add(&workers->sleeping, 1);
-            while (workers->wakeups == 0 && !workers->ending)
+            /* Looked at once more: see workers_wake. */
+            while (workers->wakeups == 0 && !workers->ending && !workers_find(workers))
                 pthread_cond_wait(&workers->wake, &workers->lock);
             workers->wakeups -= workers->wakeups > 0;
             atomic_fetch_sub(&workers->sleeping, 1);
@@ -400,6 +401,9 @@ void workers_submit(struct workers *workers, struct work *work)
 
 void workers_wake(struct workers *workers)
 {
+    /* One that is about to sleep counts itself first and then looks. */
+    if (atomic_load(&workers->sleeping) == 0)
+        return;
     pthread_mutex_lock(&workers->lock);
     wake_one(workers, UINT32_MAX);
     pthread_mutex_unlock(&workers->lock);

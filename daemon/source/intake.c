@@ -94,7 +94,7 @@ static int fetch_grow(struct sample *sample, size_t capacity)
     fetch->need = capacity;
     fetch->refused = !fetch_admit(fetch, capacity);
     stream->typical += (uint64_t)((int64_t)(capacity - stream->typical) / 8);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     return fetch->refused ? -ENOBUFS : 0;
 }
 
@@ -266,7 +266,7 @@ void intake_free(struct intake *intake)
     struct readers *readers = intake->stream->readers;
     pthread_mutex_lock(&readers->lock);
     struct stream *stream = intake_destroy(intake);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     stream_destroy(stream);
 }
 
@@ -307,7 +307,7 @@ int intake_ask(struct intake *intake, uint32_t position)
         }
         r = fetch ? 0 : -EAGAIN;
     }
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     return r;
 }
 
@@ -335,7 +335,7 @@ bool intake_take(struct intake *intake, struct taken *taken_p, struct sample *sa
         fetch_free(fetch);
         readers_freed(readers);
     }
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     free(old);
     return any;
 }
@@ -347,5 +347,5 @@ void intake_limit(struct intake *intake, uint32_t from)
     pthread_mutex_lock(&readers->lock);
     intake_drop_from(intake, from);
     readers_freed(readers);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
 }

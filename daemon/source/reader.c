@@ -25,6 +25,22 @@ uint64_t readers_now(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void readers_signal(struct readers *readers, unsigned n)
+{
+    for (; n > 0; n--)
+        pthread_cond_signal(&readers->wake);
+}
+
+void readers_unlock(struct readers *readers)
+{
+    unsigned n = readers->signals;
+
+    readers->signals = 0;
+    pthread_mutex_unlock(&readers->lock);
+    /* Only now: who is woken wants the lock. */
+    readers_signal(readers, n);
+}
+
 /* Reads without the lock; it is held before and after. */
 static void reader_read(struct reader *reader, struct fetch *fetch)
 {
@@ -41,7 +57,7 @@ static void reader_read(struct reader *reader, struct fetch *fetch)
     reader->fetch = fetch;
     readers->reading++;
     readers_kick(readers);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
 
     int code = source_fetch(stream->source, fetch->index, key, false, &fetch->sample, &failure);
     bool warm = code == 0;
@@ -59,7 +75,7 @@ static void reader_read(struct reader *reader, struct fetch *fetch)
         stream->stuck--;
     }
     bool tell = fetch_end(fetch, code, readers_now() - began, warm, kept, &gone);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     if (tell)
         ready(user);
     stream_destroy(gone);
@@ -75,6 +91,8 @@ static bool reader_sleep(struct readers *readers)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += IDLE_S;
     readers->idle++;
+    readers_signal(readers, readers->signals);
+    readers->signals = 0;
     while (readers->wakeups == 0 && !readers->ending && r == 0)
         r = pthread_cond_timedwait(&readers->wake, &readers->lock, &until);
     readers->idle--;
@@ -104,7 +122,7 @@ static void *reader_run(void *argument)
     reader->state = READER_ENDED;
     /* What this one was woken for is another's now. */
     readers_kick(readers);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     return NULL;
 }
 
@@ -157,7 +175,7 @@ void readers_kick(struct readers *readers)
         return;
     if (readers->wakeups < readers->idle) {
         readers->wakeups++;
-        pthread_cond_signal(&readers->wake);
+        readers->signals++;
     } else if (readers->wakeups == 0) {
         readers_start(readers);
     }
@@ -208,12 +226,12 @@ void readers_free(struct readers *readers)
     pthread_cond_broadcast(&readers->wake);
     for (unsigned i = 0; i < readers->places; i++) {
         bool any = readers->reader[i].state != READER_ABSENT;
-        pthread_mutex_unlock(&readers->lock);
+        readers_unlock(readers);
         if (any)
             pthread_join(readers->reader[i].thread, NULL);
         pthread_mutex_lock(&readers->lock);
     }
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     pthread_cond_destroy(&readers->wake);
     pthread_mutex_destroy(&readers->lock);
     free(readers);
@@ -227,7 +245,7 @@ void readers_info_get(struct readers *readers, struct readers_info *info_p)
                                     .reading = readers->reading,
                                     .streams = readers->n_streams,
                                     .bytes = readers->used};
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
 }
 
 /* -- stuck reads ----------------------------------------------------------------------------- */
@@ -290,14 +308,14 @@ void readers_check(struct readers *readers, uint64_t limit_ns,
         owner = fetch_stuck(reader->fetch, name, sizeof name);
         if (!owner)
             continue;
-        pthread_mutex_unlock(&readers->lock);
+        readers_unlock(readers);
         stuck(owner, name, user);
         pthread_mutex_lock(&readers->lock);
     }
     while ((owner = readers_waiting(readers, before, name, sizeof name))) {
-        pthread_mutex_unlock(&readers->lock);
+        readers_unlock(readers);
         stuck(owner, name, user);
         pthread_mutex_lock(&readers->lock);
     }
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
 }

@@ -83,7 +83,9 @@ struct readers {
     cpu_set_t
         cpus; /* of whoever made this: readers go where the process may, not where workers do */
     unsigned max, places;
-    unsigned running, idle, wakeups, stuck, reading;
+    unsigned running, idle, stuck, reading;
+    unsigned wakeups; /* of idle threads, meant and not taken yet */
+    unsigned signals; /* of these, to be sent with readers_unlock */
     bool ending;
     uint64_t room, used; /* bytes */
     struct list streams; /* the one whose turn it is first */
@@ -94,6 +96,7 @@ struct readers {
 /* reader.c ------------------------------------------------------------------------------------- */
 
 uint64_t readers_now(void);
+void readers_unlock(struct readers *readers);
 /* Wakes or starts a reader when there is something for it. Lock held. */
 void readers_kick(struct readers *readers);
 

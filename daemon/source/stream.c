@@ -44,9 +44,12 @@ static struct intake *stream_front(const struct stream *stream)
 
 static bool stream_has_ahead(const struct stream *stream)
 {
+    /* How large a sample is shows when it is opened: some of the share is left for that. */
+    uint64_t spare = readers_share(stream->readers) / 8;
+
     return stream->cold && !stream->stopped && stream->stuck == 0 && stream_may_read(stream) &&
            stream->ahead_pending < AHEAD_SAMPLES_MAX && list_empty(&stream->queued) &&
-           stream_fits(stream, stream->typical);
+           stream_fits(stream, stream->typical + spare);
 }
 
 bool readers_have(struct readers *readers)
@@ -151,7 +154,7 @@ struct stream *stream_new(struct readers *readers, struct source *source, const 
             ;
     }
     list_append(&readers->streams, &stream->link);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     return stream;
 }
 
@@ -189,7 +192,7 @@ void stream_stop(struct stream *stream)
     stream->stopped = true;
     stream_drop_ahead(stream);
     readers_freed(readers);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
 }
 
 void stream_close(struct stream *stream)
@@ -200,7 +203,7 @@ void stream_close(struct stream *stream)
     stream_stop(stream);
     pthread_mutex_lock(&readers->lock);
     stream = stream_put(stream);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     stream_destroy(stream);
 }
 
@@ -231,6 +234,6 @@ struct intake *stream_want(struct stream *stream, struct cursor at, void *owner)
     if (cursor_before(stream->tail, cursor_next(stream, at)))
         stream->tail = cursor_next(stream, at);
     readers_kick(readers);
-    pthread_mutex_unlock(&readers->lock);
+    readers_unlock(readers);
     return wanted;
 }

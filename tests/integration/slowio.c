@@ -88,6 +88,8 @@ static bool is_cached(uint64_t key)
 
 static void set_cached(uint64_t key)
 {
+    if (always)
+        return;
     pthread_mutex_lock(&lock);
     uint64_t i = key % SEEN_MAX;
     while (seen[i] != 0 && seen[i] != key)
@@ -180,6 +182,9 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 
 static uint64_t read_key(int fd, off_t offset, char *path, size_t size)
 {
+    *path = '\0';
+    if (always && !held)
+        return 1; /* nobody asks which */
     fd_path(fd, path, size);
     return key_of(path, 2, (uint64_t)offset);
 }
