@@ -15,7 +15,7 @@ import tempfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PARTS = os.path.join(SOURCE, "build", "guest")
-SECONDS_MAX = 170
+SECONDS_MAX = 190
 
 
 class Missing(Exception):
