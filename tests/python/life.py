@@ -306,6 +306,53 @@ def test_reconnect():
     first.__exit__(None, None, None)
 
 
+EXIT = """
+import gc, sys, threading
+import numpy, torch
+import pinclient
+batches = pinclient.Loader("synthetic:64:u8:4096", 4, device="cpu", depth=16, tensors=sys.argv[2])
+steps = iter(batches)
+first, second = next(steps), next(steps)
+kept = first["data"], torch.from_dlpack(second["index"]), numpy.asarray(second["data"])
+capsule = pinclient.Loader("synthetic:8", 4, device="cpu", tensors="dlpack").__iter__().__next__()[
+    "data"].__dlpack__()
+cycle = [first, batches]
+cycle.append(cycle)
+torch.kept = numpy.kept = sys.kept = sys.modules["pinclient"].kept = next(steps)["data"]
+weight = torch.ones(64, requires_grad=True)
+loss = (torch.from_dlpack(next(steps)["data"]).float() * weight).sum()
+how = sys.argv[1]
+if how == "closed":
+    batches.close()
+elif how == "deleted":
+    del batches, steps, cycle
+elif how == "raises":
+    for batch in batches:
+        raise ValueError(batch)
+elif how == "exits":
+    for batch in batches:
+        sys.exit(3)
+elif how == "a thread":
+    threading.Thread(target=lambda: [b["data"] for b, _ in zip(batches, range(50))]).start()
+elif how == "a daemon thread":
+    threading.Thread(target=lambda: [b["data"] for b in batches], daemon=True).start()
+"""
+
+
+def test_ends_of_the_interpreter():
+    """Whatever is alive when a program ends, it ends as it wants to, and says nothing."""
+    wanted = {"ends": 0, "closed": 0, "deleted": 0, "raises": 1, "exits": 3, "a thread": 0,
+              "a daemon thread": 0}
+    with Daemon() as daemon:
+        for how, status in wanted.items():
+            for kind in ("torch", "dlpack")[:2 if how == "ends" else 1]:
+                process = script(daemon, EXIT, how, kind)
+                _, errors = process.communicate(timeout=120)
+                expect_equal(process.returncode, status, f"{how}, {kind}: {errors}")
+                expect(errors.count("Error") == (how == "raises"), f"{how}, {kind}: {errors}")
+        wait_for(lambda: not daemon.jobs(), "nothing is left")
+
+
 # -- private daemons -------------------------------------------------------------------------------
 
 def processes_of(daemon):

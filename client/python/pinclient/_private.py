@@ -31,12 +31,13 @@ class PrivateDaemon:
     """A private daemon, which ends with `close()` or with this process, also when that is killed.
 
     `settings` are the daemon's, like `"pool.max=2GiB"`; `socket` is the path of its socket, which
-    other processes of the same user may use. What it has to say goes to stderr.
+    other processes of the same user may use. Its warnings go to stderr.
     """
 
     def __init__(self, *settings: str):
         program = _program()
-        sets = [part for setting in settings for part in ("--set", setting)]
+        sets = [part for setting in ("log.level=warning", *settings)
+                for part in ("--set", setting)]
         # A session of its own: Ctrl-C on the terminal is for this process only.
         try:
             self._process = subprocess.Popen(
