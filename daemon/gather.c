@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "log.h"
+#include "memory/available.h"
 #include "proto/cleanup.h"
 #include "proto/units.h"
 #include "server.h"
@@ -29,15 +30,21 @@ enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS };
 /* A source's file in a device's process. */
 struct gather {
     struct list link; /* in station->gathers */
+    struct station *station;
     struct source *source;
     struct charge charge; /* of all of the file */
     unsigned tasks;
     int fd; /* the source's */
     uint64_t size;
-    uint32_t file;   /* its number there */
+    uint32_t file;    /* its number there */
+    bool is_checking; /* a thread looks whether there is memory for it */
+    bool is_checked;
     bool is_added;   /* the process that is up has it */
     bool is_ready;   /* registered */
     bool is_refused; /* never tried again */
+    uv_work_t work;
+    uint64_t need; /* bytes: of this one, and of others that are not registered yet */
+    struct failure failure;
 };
 
 /* -- whether --------------------------------------------------------------------------------- */
@@ -105,6 +112,7 @@ static struct gather *gather_new(struct task *task, struct failure *failure)
         free(gather);
         return NULL;
     }
+    gather->station = station;
     gather->source = source_ref(task->source);
     gather->fd = fd;
     gather->size = size;
@@ -112,63 +120,143 @@ static struct gather *gather_new(struct task *task, struct failure *failure)
     return gather;
 }
 
-/* Gives the file to the process that is up. */
-static int gather_add(struct station *station, struct gather *gather)
+static void gather_refuse(struct gather *gather, const struct failure *failure)
 {
-    int fd = fcntl(gather->fd, F_DUPFD_CLOEXEC, 3);
-
-    if (fd < 0)
-        return -errno;
-    gather->file = ++station->last_file;
-    int r = station->device->ops->add_file(station->device, gather->file, fd, gather->size);
-    gather->is_added = r == 0;
-    return r;
+    log_warning("%s: its records go through slots: %s", source_name(gather->source), failure->text);
+    gather->is_refused = true;
+    gather->is_added = gather->is_ready = false;
+    charge_release(&gather->charge);
 }
 
-void gather_attach(struct task *task)
+static void gather_free(struct gather *gather)
 {
-    struct station *station = task->station;
-    struct failure failure = {0};
+    struct station *station = gather->station;
 
-    if (!task->gather && !task->gather_told && task_may_gather(task)) {
-        task->gather_told = true;
-        list_for_each(item, &station->gathers)
-        {
-            struct gather *gather = list_entry(item, struct gather, link);
-            if (gather->source == task->source && gather->charge.account == task->tenant)
-                task->gather = gather;
-        }
-        if (!task->gather)
-            task->gather = gather_new(task, &failure);
-        if (task->gather)
-            task->gather->tasks++;
-        else
-            log_info("job %" PRIu64 ": its records go through slots: %s", task->job, failure.text);
-    }
-    struct gather *gather = task->gather;
-    if (!gather || gather->is_added || gather->is_refused)
-        return;
-    int r = gather_add(station, gather);
-    if (r < 0) {
-        gather->is_refused = true;
-        log_warning("job %" PRIu64 ": its records go through slots: %s", task->job, strerror(-r));
-    }
-}
-
-void gather_detach(struct task *task)
-{
-    struct station *station = task->station;
-    struct gather *gather = steal_ptr(task->gather);
-
-    if (!gather || --gather->tasks > 0)
-        return;
     if (gather->is_added && station->up)
         station->device->ops->remove_file(station->device, gather->file);
     charge_release(&gather->charge);
     list_remove(&gather->link);
-    server_give_up_source(task->server, gather->source);
+    server_give_up_source(station->server, gather->source);
     free(gather);
     station_poll(station);
+}
+
+/* -- memory for it --------------------------------------------------------------------------- */
+
+/* What is registered cannot be reclaimed any more. A limit of a cgroup would be told by a signal.
+ */
+static void gather_check(uv_work_t *work)
+{
+    struct gather *gather = work->data;
+    struct memory_available memory;
+    char need[32], left[32];
+    int r = memory_available_get("", &memory);
+
+    if (r < 0)
+        failure_set(&gather->failure, r, "the memory of this machine: %s", strerror(-r));
+    else if (gather->need > memory.free)
+        failure_set(&gather->failure, -ENOMEM, "%s are more than what is free: %s (%s)",
+                    units_format_bytes(gather->need, need, sizeof need),
+                    units_format_bytes(memory.free, left, sizeof left), memory.bound);
+}
+
+/* Gives the file to the process that is up. */
+static void gather_add(struct gather *gather)
+{
+    struct station *station = gather->station;
+    struct failure failure;
+    int fd = fcntl(gather->fd, F_DUPFD_CLOEXEC, 3);
+    int r = fd < 0 ? -errno : 0;
+
+    gather->file = ++station->last_file;
+    if (r == 0)
+        r = station->device->ops->add_file(station->device, gather->file, fd, gather->size);
+    gather->is_added = r == 0;
+    if (r < 0 && r != -ENOTCONN) { /* the next process may get it */
+        failure_set(&failure, r, "device %s: %s", station->device->info.uuid, strerror(-r));
+        gather_refuse(gather, &failure);
+    }
+    station_poll(station);
+}
+
+static void gather_checked(uv_work_t *work, int status)
+{
+    struct gather *gather = work->data;
+    struct server *server = gather->station->server;
+
+    (void)status;
+    server->busy--;
+    gather->is_checking = false;
+    gather->is_checked = true;
+    if (gather->tasks == 0)
+        gather_free(gather);
+    else if (gather->failure.code < 0)
+        gather_refuse(gather, &gather->failure);
+    else if (gather->station->up)
+        gather_add(gather);
+    server_check_stopped(server);
+}
+
+static void gather_start_check(struct gather *gather)
+{
+    struct server *server = gather->station->server;
+
+    for (uint32_t i = 0; i < server->n_stations; i++)
+        list_for_each(item, &server->stations[i].gathers)
+        {
+            const struct gather *other = list_entry(item, struct gather, link);
+            gather->need += other->is_ready || other->is_refused ? 0 : other->size;
+        }
+    gather->work.data = gather;
+    gather->is_checking = true;
+    server->busy++;
+    uv_queue_work(&server->loop, &gather->work, gather_check, gather_checked);
+}
+
+/* -- tasks ------------------------------------------------------------------------------------ */
+
+/* The gather of the task's source, which another task has, or a new one. */
+static struct gather *gather_find(struct task *task)
+{
+    struct failure failure = {0};
+    struct gather *gather;
+
+    list_for_each(item, &task->station->gathers)
+    {
+        gather = list_entry(item, struct gather, link);
+        if (gather->source == task->source && gather->charge.account == task->tenant &&
+            gather->tasks > 0)
+            return gather;
+    }
+    gather = gather_new(task, &failure);
+    if (!gather)
+        log_info("job %" PRIu64 ": its records go through slots: %s", task->job, failure.text);
+    return gather;
+}
+
+void gather_attach(struct task *task)
+{
+    if (!task->gather && !task->gather_told && task_may_gather(task)) {
+        task->gather_told = true;
+        task->gather = gather_find(task);
+        if (task->gather)
+            task->gather->tasks++;
+    }
+    struct gather *gather = task->gather;
+    if (!gather || gather->is_checking || gather->is_added || gather->is_refused)
+        return;
+    if (gather->is_checked)
+        gather_add(gather);
+    else
+        gather_start_check(gather);
+}
+
+void gather_detach(struct task *task)
+{
+    struct gather *gather = steal_ptr(task->gather);
+
+    if (gather && --gather->tasks == 0 && !gather->is_checking)
+        gather_free(gather);
 }
 
 /* -- the device's events ---------------------------------------------------------------------- */
@@ -186,11 +274,8 @@ void gathers_on_ready(struct station *station, uint32_t file, const struct failu
             log_debug("%s: registered", source_name(gather->source));
             return;
         }
-        log_warning("%s: its records go through slots: %s", source_name(gather->source),
-                    failure->text);
-        gather->is_refused = true;
-        gather->is_added = false;
         station->device->ops->remove_file(station->device, file);
+        gather_refuse(gather, failure);
         return;
     }
 }
