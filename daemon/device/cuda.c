@@ -175,6 +175,9 @@ int cuda_new(const char *uuid, uint64_t gather_max, const struct cuda_events *ev
 
 bool cuda_free(struct cuda *cuda)
 {
+    /* Nobody hears of gathers that still wait for a window, which may take any time. */
+    if (!list_empty(&cuda->gathers))
+        return false;
     cuda_wait_idle(cuda, &cuda->busy, NULL);
     if (!cuda_files_deinit(&cuda->files))
         return false;

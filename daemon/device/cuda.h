@@ -39,7 +39,8 @@ int cuda_list(struct cuda_device *devices, size_t max, size_t *n_p, struct failu
 /* gather_max: bytes of files that are registered at a time. */
 int cuda_new(const char *uuid, uint64_t gather_max, const struct cuda_events *events,
              struct cuda **cuda_p, struct failure *failure);
-/* False: a thread hangs in a file, and all is left as it is; only the process's end helps. */
+/* False: a file's registration is waited for or hangs, and all is left as it is: the process's end
+ * helps. */
 bool cuda_free(struct cuda *cuda);
 
 /* An fd that is readable when cuda_dispatch is due. */

@@ -20,9 +20,16 @@
 #include "unit/temp_dir.h"
 
 static const char *const knobs[] = {
-    "PINSERVE_DRIVER_COPY_DELAY_US", "PINSERVE_DRIVER_FAIL_COPY", "PINSERVE_DRIVER_BREAK_COPY",
-    "PINSERVE_DRIVER_NO_FD",         "PINSERVE_DRIVER_NO_IPC",    "PINSERVE_DRIVER_NO_READ_ONLY",
-    "PINSERVE_DRIVER_NO_REGISTER",   "PINSERVE_DRIVER_DEVICES",   "PINSERVE_DRIVER_VERSION",
+    "PINSERVE_DRIVER_COPY_DELAY_US",
+    "PINSERVE_DRIVER_FAIL_COPY",
+    "PINSERVE_DRIVER_BREAK_COPY",
+    "PINSERVE_DRIVER_NO_FD",
+    "PINSERVE_DRIVER_NO_IPC",
+    "PINSERVE_DRIVER_NO_READ_ONLY",
+    "PINSERVE_DRIVER_REGISTER_DELAY_MS",
+    "PINSERVE_DRIVER_NO_REGISTER",
+    "PINSERVE_DRIVER_DEVICES",
+    "PINSERVE_DRIVER_VERSION",
 };
 
 static int setup(void **state)
@@ -235,6 +242,8 @@ int main(int argc, char **argv)
         fault(test_older_drivers_gather_too),
         fault(test_files_need_read_only_registration),
         fault(test_broken_context_is_lost_by_a_gather),
+        fault(test_registering_holds_nothing_up),
+        fault(test_hung_registration_does_not_keep_the_process),
         fault(test_slow_gathers_are_not_reported_early),
     };
     struct failure failure;

@@ -13,6 +13,8 @@ void test_file_shorter_than_told_is_not_ready(void **state);
 void test_older_drivers_gather_too(void **state);
 void test_files_need_read_only_registration(void **state);
 void test_broken_context_is_lost_by_a_gather(void **state);
+void test_registering_holds_nothing_up(void **state);
+void test_hung_registration_does_not_keep_the_process(void **state);
 void test_slow_gathers_are_not_reported_early(void **state);
 
 #endif

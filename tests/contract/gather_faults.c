@@ -218,6 +218,46 @@ void test_broken_context_is_lost_by_a_gather(void **state)
     }
 }
 
+/* Its pages come from slow storage, say: what waits for them is the gather alone. */
+void test_registering_holds_nothing_up(void **state)
+{
+    struct device_piece piece = {.file = 1};
+    struct fixture *f = *state;
+    const struct device_ops *ops;
+
+    setenv("PINSERVE_DRIVER_REGISTER_DELAY_MS", "400", 1);
+    start(f, 3 * WINDOW);
+    ops = f->device->ops;
+    fixture_add_region(f, 1, REGION_BYTES, 1);
+    assert_int_equal(ops->add_file(f->device, 1, records_fd(BYTES), BYTES), 0);
+    assert_int_equal(gather(f, &piece, 1, 1), 0);
+    for (uint64_t i = 2; i < 10; i++)
+        assert_int_equal(ops->copy(f->device, 1, 0, 1, BYTES, BYTES, i), 0);
+    fixture_wait(f, &f->copied, 8);
+    assert_int_equal(f->ended[1], 0);
+    assert_int_equal(f->files_ready, 0);
+    fixture_wait(f, &f->copied, 9);
+    assert_int_equal(f->ended[1], 1);
+    assert_int_equal(f->copies_failed, 0);
+    fixture_close(f);
+}
+
+void test_hung_registration_does_not_keep_the_process(void **state)
+{
+    struct device_piece piece = {.file = 1};
+    struct fixture *f = *state;
+
+    setenv("PINSERVE_DRIVER_REGISTER_DELAY_MS", "60000", 1);
+    for (int round = 0; round < 2; round++) {
+        start(f, WINDOW);
+        assert_int_equal(f->device->ops->add_file(f->device, 1, records_fd(BYTES), BYTES), 0);
+        if (round)
+            assert_int_equal(gather(f, &piece, 1, 1), 0);
+        assert_int_equal(f->device->ops->remove_file(f->device, 1), 0);
+        fixture_close(f); /* within 20 s */
+    }
+}
+
 void test_slow_gathers_are_not_reported_early(void **state)
 {
     struct device_piece pieces[4] = {{.file = 1}, {.file = 1}, {.file = 1}, {.file = 1}};

@@ -117,6 +117,7 @@ CUresult cuInit(unsigned int flags)
     pthread_mutex_lock(&driver_lock);
     driver_settings.memory = setting("PINSERVE_DRIVER_MEMORY", 4ul << 30);
     driver_settings.copy_delay_us = (unsigned)setting("PINSERVE_DRIVER_COPY_DELAY_US", 0);
+    driver_settings.register_delay_ms = (unsigned)setting("PINSERVE_DRIVER_REGISTER_DELAY_MS", 0);
     driver_settings.fail_copy = (unsigned)setting("PINSERVE_DRIVER_FAIL_COPY", 0);
     driver_settings.break_copy = (unsigned)setting("PINSERVE_DRIVER_BREAK_COPY", 0);
     driver_settings.no_fd = setting("PINSERVE_DRIVER_NO_FD", 0) != 0;

@@ -13,6 +13,7 @@
  *   PINSERVE_DRIVER_DEVICES        how many devices (1)
  *   PINSERVE_DRIVER_MEMORY         bytes of each (4 GiB)
  *   PINSERVE_DRIVER_COPY_DELAY_US  what each asynchronous copy takes in addition (0)
+ *   PINSERVE_DRIVER_REGISTER_DELAY_MS  what registering read-only memory takes in addition (0)
  *   PINSERVE_DRIVER_FAIL_COPY      the Nth asynchronous copy is refused (0: none)
  *   PINSERVE_DRIVER_BREAK_COPY     the Nth one breaks the context: every later call
  *                                  fails and no host function is called (0: none)
@@ -48,7 +49,7 @@ struct driver_settings {
     int devices; /* that are visible */
     int device_numbers[DRIVER_DEVICES_MAX];
     size_t memory;
-    unsigned copy_delay_us, fail_copy, break_copy;
+    unsigned register_delay_ms, copy_delay_us, fail_copy, break_copy;
     bool no_fd, no_ipc, no_read_only, no_register, no_import, coherent, slice;
 };
 

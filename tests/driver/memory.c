@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ipc.h"
 #include "range.h"
@@ -120,6 +121,8 @@ CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags)
         return result;
     if (driver_settings.no_register || (read_only && driver_settings.no_read_only))
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (read_only)
+        usleep(driver_settings.register_delay_ms * 1000);
     if (!bytes || !is_mapped((uintptr_t)address, (uintptr_t)address + bytes, !read_only))
         return CUDA_ERROR_INVALID_VALUE;
     if (driver_host_memory(address, bytes) != HOST_MEMORY_PAGEABLE)
