@@ -100,7 +100,7 @@ def test_no_copy():
             tensor = batch[name]
             array = numpy.asarray(tensor)
             for address in (array.ctypes.data, numpy.from_dlpack(tensor).ctypes.data,
-                            torch.from_dlpack(tensor).data_ptr(), torch.as_tensor(array).data_ptr()):
+                            torch.from_dlpack(tensor).data_ptr()):
                 expect_equal(address, tensor.pointer, f"address of {name}")
             expect(not array.flags.writeable, f"{name} is read-only")
             expect_equal(str(array.dtype), tensor.dtype, f"type of {name}")
@@ -180,6 +180,19 @@ def test_transform_refuses():
             raises(ValueError, lambda: next(iter(batches)), "uint8 images", "data")
 
 
+def test_devices():
+    with Daemon() as daemon:
+        for device in (None, "cpu", "host", torch.device("cpu"), ""):
+            for kind in ("torch", "numpy"):
+                with loader(daemon, device=device, tensors=kind) as batches:
+                    expect_equal((batches.device, batches.delivery), ("host", "host"), device)
+        with loader(daemon, device=None, tensors="numpy", pin_memory_device="") as batches:
+            expect_equal(batches.device, "host", "as DataLoader's default")
+        for device, named in (("cuda", "cuda:0"), ("cuda:1", "cuda:1"), (3, "cuda:3"),
+                              (torch.device("cuda", 2), "cuda:2")):
+            raises(pinclient.Error, lambda d=device: loader(daemon, device=d), named)
+
+
 def test_errors():
     with Daemon() as daemon:
         raises(pinclient.Error, lambda: loader(daemon, "/no/such/folder"), "/no/such/folder")
@@ -207,4 +220,5 @@ def test_bad_sample():
 
 run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,
      test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
-     test_transform, test_transform_refuses, test_errors, test_bad_sample])
+     test_transform, test_transform_refuses, test_devices,
+     test_errors, test_bad_sample])

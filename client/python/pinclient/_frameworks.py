@@ -18,9 +18,9 @@ def loaded_torch() -> Any:
 
 # -- where this process stands --------------------------------------------------------------------
 
-def device_name(device: Any) -> str:
-    """As pinclient_spec_device() takes it: from None, "cuda", "cuda:1", 1, a torch.device, "cpu",
-    "host", "auto", or a GPU's UUID."""
+def device_name(device: Any, kind: str) -> str:
+    """As pinclient_spec_device() takes it: from "cuda", "cuda:1", 1, a torch.device, "cpu", "host",
+    "auto", or a GPU's UUID; from None, where the framework can use the tensors."""
     torch = loaded_torch()
     if isinstance(device, int):
         return f"cuda:{device}"
@@ -29,9 +29,13 @@ def device_name(device: Any) -> str:
         return "host"
     if text not in ("", "cuda"):
         return text
+    if kind == "numpy" and not text:
+        return "host"
     if torch is not None and torch.cuda.is_available():
         return f"cuda:{torch.cuda.current_device()}"
-    return "cuda:0" if text else "auto"
+    if text:
+        return "cuda:0"
+    return "host" if kind == "torch" else "auto"
 
 
 def _mesh_place(mesh: Any, dims: Union[None, str, int, Sequence[Union[str, int]]]) -> Tuple[int,

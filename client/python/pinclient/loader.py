@@ -46,8 +46,8 @@ class Loader:
     - `drop_last`: True leaves the last incomplete step out; False (default) fills it by repeating
       samples, which `status` marks with 1; "partial" makes it shorter (one rank only)
     - `device`: "cuda", "cuda:1", a number, a torch.device, a GPU's UUID, or "cpu" for host memory.
-      Default: torch's current device, else the first GPU, else the host. `pin_memory_device` is
-      the same, by DataLoader's name
+      Default: torch's current device, or the host where torch has none and for NumPy; without
+      torch the first GPU, else the host. `pin_memory_device` is the same, by DataLoader's name
     - `depth`: batches that are made ahead or referred to at a time, 1 to 128; the library's default
       is 4. A loop holds one while it takes the next
     - `transform`: `Normalize(...)` turns `image` into floats on the current stream, in a tensor of
@@ -100,7 +100,8 @@ class Loader:
         self._wanted = Wanted(
             source=source, batch=batch_size, rank=rank,
             world=world,
-            device=_frameworks.device_name(pin_memory_device if device is None else device),
+            device=_frameworks.device_name(pin_memory_device if device is None else device,
+                                           self._kind),
             shuffle="full" if shuffle else "none",
             last=drop_last if isinstance(drop_last, str) else "drop" if drop_last else "pad",
             seed=seed, image=image, flip=flip, seq=seq, depth=depth, delivery=delivery,
