@@ -168,6 +168,28 @@ def test_jobs_share_what_is_registered():
             expect(gpu(daemon)["gathered_batches"] - before >= 100, "all batches are gathered")
 
 
+def test_devices_are_shown_as_they_are():
+    """Jobs by delivery, and a rate that is of now: it falls to nothing."""
+    with folder() as where:
+        path = records(where)
+        with Daemon(driver=True) as daemon, Client(daemon, path):
+            expect_equal(gpu(daemon)["deliveries"], [{"delivery": "fd", "jobs": 1}], "deliveries")
+            feed = threading.Thread(target=lambda: daemon.bench(
+                *spec(path, "--step-ms", "20", "--seconds", "2", "--device", "cuda:0")))
+            feed.start()
+            rate = wait_for(lambda: gpu(daemon)["copy_rate"], "there is a rate")
+            # 16 records every 20 ms, and the first batches at once.
+            expect(1e6 < rate < 1e9, f"bytes a second: {rate}")
+            wait_for(lambda: gpu(daemon)["deliveries"] == [{"delivery": "fd", "jobs": 2}], "two jobs")
+            feed.join()
+            wait_for(lambda: gpu(daemon)["copy_rate"] == 0, "the rate falls", 5)
+            row = gpu(daemon)
+            expect(row["link_generation"] <= row["link_generation_max"], f"link: {row}")
+            expect(row["link_width"] <= row["link_width_max"], f"link: {row}")
+            text = daemon.pinctl("devices").stdout
+            expect(" 1 (fd 1) " in text, text)
+
+
 def test_clients_die_with_gathers_under_way():
     with folder() as where:
         path = records(where)
@@ -188,4 +210,5 @@ def test_clients_die_with_gathers_under_way():
 if __name__ == "__main__" and have_driver():
     run([test_the_same_bytes_on_both_paths, test_labels_come_along, test_refusals_leave_the_workers,
          test_older_drivers, test_file_shrinks_while_in_use, test_lost_process_costs_no_byte,
-         test_jobs_share_what_is_registered, test_clients_die_with_gathers_under_way])
+         test_jobs_share_what_is_registered, test_devices_are_shown_as_they_are,
+         test_clients_die_with_gathers_under_way])
