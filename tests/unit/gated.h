@@ -58,17 +58,23 @@ static inline int gated_bytes(struct gated *gated, uint64_t index, struct sample
     return 0;
 }
 
-static inline int gated_read(struct source *source, uint64_t index, struct sample *sample,
-                             struct failure *failure)
+/* Notes a read and waits until it may end. */
+static inline void gated_wait(struct gated *gated, uint64_t index)
 {
-    struct gated *gated = gated_of(source);
-
     pthread_mutex_lock(&gated->lock);
     gated->reads[gated->n_reads++ % (4 * GATED_SAMPLES)] = index;
     pthread_cond_broadcast(&gated->change);
     while (gated->shut || gated->held[index])
         pthread_cond_wait(&gated->change, &gated->lock);
     pthread_mutex_unlock(&gated->lock);
+}
+
+static inline int gated_read(struct source *source, uint64_t index, struct sample *sample,
+                             struct failure *failure)
+{
+    struct gated *gated = gated_of(source);
+
+    gated_wait(gated, index);
     if (index == gated->bad)
         return failure_set(failure, -EIO, "sample %d: no bytes", (int)index);
     return gated_bytes(gated, index, sample, failure);

@@ -1,0 +1,256 @@
+/*
+ * Filling batches whose samples come late: workers go on with what is ready,
+ * and what a batch tells does not depend on the order in which samples came.
+ */
+#include "gated.h"
+
+#include "batch.h"
+
+static struct topology *topology;
+static struct placement placement;
+static const struct pipeline none = {.crop = CROP_KIND_NONE};
+
+#define BATCH 8u
+#define BYTES 100u
+
+static int setup(void **state)
+{
+    (void)state;
+    return topology_new(NULL, &topology, NULL) == 0 &&
+                   placement_find(topology, NULL, -1, &placement, NULL) == 0
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    placement_deinit(&placement);
+    topology_free(topology);
+    return 0;
+}
+
+/* -- a raw source that is gated ------------------------------------------------------------------
+ */
+
+static int raw_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                    int64_t *label_p, struct failure *failure)
+{
+    struct gated *gated = gated_of(source);
+
+    (void)key;
+    gated_wait(gated, index);
+    if (index == gated->bad || gated->held[GATED_SAMPLES - 1 - index])
+        return failure_set(failure, -EBADMSG, "sample %d: bad", (int)index);
+    memset(out, (int)index, BYTES);
+    *label_p = (int64_t)index;
+    return 0;
+}
+
+static int raw_try_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
+                        int64_t *label_p, struct failure *failure)
+{
+    return gated_of(source)->warm ? raw_fill(source, index, key, out, label_p, failure) : 1;
+}
+
+static int raw_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
+                     enum sample_dtype *dtype_p)
+{
+    (void)source;
+    shape_p[0] = BYTES;
+    *n_dims_p = 1;
+    *dtype_p = SAMPLE_U8;
+    return 0;
+}
+
+static const struct source_ops raw_ops = {.name = "gated",
+                                          .fill = raw_fill,
+                                          .try_fill = raw_try_fill,
+                                          .shape = raw_shape,
+                                          .sample_name = gated_name};
+
+/* -- a job of it ---------------------------------------------------------------------------------
+ */
+
+struct fixture {
+    struct readers *readers;
+    struct workers *workers;
+    struct gated gated;
+    struct order order;
+    struct layout layout;
+    struct stream *stream;
+    struct batch batch;
+};
+
+static void on_fetched(void *user)
+{
+    workers_wake(user);
+}
+
+static void fixture_init(struct fixture *fixture, struct readers *readers, struct workers *workers)
+{
+    fixture->readers = readers;
+    fixture->workers = workers;
+    gated_init(&fixture->gated, BYTES);
+    fixture->gated.source.ops = &raw_ops;
+    fixture->order = gated_order(BATCH, 64);
+    assert_int_equal(layout_init(&fixture->layout, &none, &fixture->gated.source, BATCH, NULL), 0);
+    fixture->stream =
+        stream_new(readers, &fixture->gated.source, &fixture->order, on_fetched, workers);
+    assert_non_null(fixture->stream);
+    batch_init(&fixture->batch, &fixture->gated.source, &none, &fixture->layout, &fixture->order);
+    fixture->batch.work.stream = fixture->stream;
+}
+
+static void fixture_deinit(struct fixture *fixture)
+{
+    stream_close(fixture->stream);
+    wait_until(fixture->gated.source.refs == 1);
+    batch_deinit(&fixture->batch);
+    gated_deinit(&fixture->gated);
+}
+
+static void check_batch(const struct work *work)
+{
+    for (uint32_t i = 0; i < BATCH; i++) {
+        uint64_t sample = work->step * BATCH + i;
+
+        assert_int_equal(work->slot[(size_t)i * BYTES], (uint8_t)sample);
+        assert_int_equal(work->slot[(size_t)i * BYTES + BYTES - 1], (uint8_t)sample);
+        assert_int_equal(((int64_t *)(work->slot + work->layout->tensors[1].offset))[i], sample);
+    }
+}
+
+/* One worker: a batch whose samples are not there holds up no other one. */
+static void test_another_batch_meanwhile(void **state)
+{
+    struct readers *readers = readers_start(4, 1 << 20);
+    struct workers *workers = NULL;
+    struct fixture late, ready;
+
+    (void)state;
+    assert_int_equal(workers_new(topology, &placement, 1, &workers, NULL), 0);
+    fixture_init(&late, readers, workers);
+    fixture_init(&ready, readers, workers);
+    ready.gated.warm = true;
+    for (uint64_t step = 0; step < 3; step++) {
+        gated_shut(&late.gated, true);
+        late.batch.work.step = step;
+        workers_submit(workers, &late.batch.work);
+        wait_until(gated_reads(&late.gated) > 0);
+        for (ready.batch.work.step = 0; ready.batch.work.step < 8; ready.batch.work.step++) {
+            workers_submit(workers, &ready.batch.work);
+            batch_wait(&ready.batch);
+            assert_int_equal(ready.batch.work.failure.code, 0);
+            check_batch(&ready.batch.work);
+        }
+        gated_shut(&late.gated, false);
+        batch_wait(&late.batch);
+        assert_int_equal(late.batch.work.failure.code, 0);
+        assert_true(late.batch.work.read_ns > 0);
+        check_batch(&late.batch.work);
+    }
+    fixture_deinit(&late);
+    fixture_deinit(&ready);
+    readers_free(readers);
+    workers_free(workers);
+}
+
+/* Of two bad samples the lower one is told, also when it comes later. */
+static void test_the_lowest_bad_sample(void **state)
+{
+    struct readers *readers = readers_start(8, 1 << 20);
+    struct workers *workers = NULL;
+    struct fixture fixture;
+
+    (void)state;
+    assert_int_equal(workers_new(topology, &placement, 2, &workers, NULL), 0);
+    fixture_init(&fixture, readers, workers);
+    fixture.gated.bad = 2;
+    fixture.gated.held[GATED_SAMPLES - 1 - 5] = true; /* bad, see raw_fill */
+    for (int round = 0; round < 3; round++) {
+        gated_hold(&fixture.gated, 2, true);
+        workers_submit(workers, &fixture.batch.work);
+        wait_until(atomic_load(&fixture.batch.work.next) >= BATCH);
+        pause_ms(5);
+        gated_hold(&fixture.gated, 2, false);
+        batch_wait(&fixture.batch);
+        assert_int_equal(fixture.batch.work.failure.code, -EBADMSG);
+        assert_string_equal(fixture.batch.work.failure.text, "sample 2: bad");
+    }
+    fixture_deinit(&fixture);
+    readers_free(readers);
+    workers_free(workers);
+}
+
+/* A batch that is not wanted ends when the reads under way are back, and no others begin. */
+static void test_cancelled(void **state)
+{
+    struct readers *readers = readers_start(4, 1 << 20);
+    struct workers *workers = NULL;
+    struct fixture fixture;
+
+    (void)state;
+    assert_int_equal(workers_new(topology, &placement, 1, &workers, NULL), 0);
+    fixture_init(&fixture, readers, workers);
+    gated_shut(&fixture.gated, true);
+    workers_submit(workers, &fixture.batch.work);
+    wait_until(gated_reads(&fixture.gated) == 2);
+    wait_until(atomic_load(&fixture.batch.work.next) >= BATCH);
+    atomic_store(&fixture.batch.work.cancelled, true);
+    stream_stop(fixture.stream);
+    pause_ms(5);
+    assert_int_equal(fixture.batch.times, 0);
+    gated_shut(&fixture.gated, false);
+    batch_wait(&fixture.batch);
+    assert_int_equal(fixture.batch.work.failure.code, -ECANCELED);
+    assert_true(gated_reads(&fixture.gated) <= BATCH);
+    fixture_deinit(&fixture);
+    readers_free(readers);
+    workers_free(workers);
+}
+
+/* Many batches, two at a time, on readers with next to no room. */
+static void test_little_room(void **state)
+{
+    struct readers *readers = readers_start(3, 8 * 4096);
+    struct workers *workers = NULL;
+    struct fixture a, b;
+
+    (void)state;
+    assert_int_equal(workers_new(topology, &placement, 2, &workers, NULL), 0);
+    fixture_init(&a, readers, workers);
+    fixture_init(&b, readers, workers);
+    for (uint64_t at = 0; at < 100; at++) {
+        struct fixture *fixture = at % 2 ? &a : &b;
+
+        if (at > 1) {
+            batch_wait(&fixture->batch);
+            assert_int_equal(fixture->batch.work.failure.code, 0);
+            check_batch(&fixture->batch.work);
+        }
+        fixture->batch.work.epoch = at / 16;
+        fixture->batch.work.step = at / 2 % 8;
+        workers_submit(workers, &fixture->batch.work);
+        assert_true(info_of(readers).bytes <= 8 * 4096);
+    }
+    batch_wait(&a.batch);
+    batch_wait(&b.batch);
+    fixture_deinit(&a);
+    fixture_deinit(&b);
+    assert_int_equal(info_of(readers).bytes, 0);
+    readers_free(readers);
+    workers_free(workers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_another_batch_meanwhile),
+        cmocka_unit_test(test_the_lowest_bad_sample),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_little_room),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
