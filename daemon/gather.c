@@ -323,7 +323,7 @@ bool gather_decode(struct task *task, const struct core_action *action)
     work->epoch = action->epoch;
     work->step = action->step;
     work->count = action->count;
-    core_decoded(server->core, task->job, action->slot, action->generation, NULL, 0, 0,
+    core_decoded(server->core, task->job, action->slot, action->generation, NULL, 0, 0, 0,
                  server_now(server));
     return true;
 }

@@ -209,8 +209,8 @@ void tasks_collect(uv_async_t *async)
         struct task *task = work->user;
         uint32_t slot = (uint32_t)(work - task->works);
         core_decoded(server->core, task->job, slot, task->generations[slot],
-                     work->failure.code < 0 ? &work->failure : NULL, work->read_ns, work->decode_ns,
-                     server_now(server));
+                     work->failure.code < 0 ? &work->failure : NULL, work->n_bad, work->read_ns,
+                     work->decode_ns, server_now(server));
         server_act(server);
     }
     server_check_stopped(server);

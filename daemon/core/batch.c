@@ -4,6 +4,7 @@
  * ring slot any more and the client does not read it.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "core_private.h"
@@ -89,7 +90,8 @@ void batch_start(struct job *job, uint64_t now)
     }
     lease->slot = feed_take(&job->feed, job_pending(job, place));
     job->unfilled--;
-    job_node(job)->busy++;
+    job->feed.slots[lease->slot].stuck = job->pushed;
+    job_node(job)->busy += !job->pushed;
     stage_add(&job->stages.slot_wait_ns, &job->core->stages.slot_wait_ns, lease->since, now);
     action = job_emit(job, CORE_DECODE);
     action->slot = lease->slot;
@@ -199,6 +201,9 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
     job->starved += job->handed == 0 && job->delivery != DELIVERY_COPY;
     job->delivered++;
     job->losses = 0;
+    job->bad += lease->bad;
+    job->bad_epoch += lease->bad;
+    job->core->bad += lease->bad;
     job->core->bytes += job->slot_bytes;
     lease->state = LEASE_HANDED;
     lease->since = now;
@@ -219,6 +224,24 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
     job->next.step++;
 }
 
+/* Whether the batch at the head may be handed off, by the limit on bad samples; else it ends the
+ * job. */
+static bool batch_bearable(struct job *job, uint64_t now)
+{
+    const struct lease *lease = &job->leases[job_pending(job, 0)];
+    uint64_t bad = job->bad_epoch + lease->bad;
+    struct failure failure;
+
+    if (lease->bad == 0 || bad <= job->bad_max)
+        return true;
+    failure_set(&failure, -EBADMSG,
+                "%.300s: with step %" PRIu64 " there are %" PRIu64 " bad samples in epoch %" PRIu64
+                ", the limit is %" PRIu64 "; pinctl jobs --bad %" PRIu64 " lists them",
+                job->dataset, lease->at.step, bad, lease->at.epoch, job->bad_max, job->id);
+    job_fail_at(job, 0, &failure, now);
+    return false;
+}
+
 void batches_deliver(struct job *job, uint64_t now)
 {
     if (!job->announced || job->moving || job->wait != WAIT_NOTHING)
@@ -229,7 +252,9 @@ void batches_deliver(struct job *job, uint64_t now)
         if (job->next.step == job->steps) {
             job_emit(job, CORE_EPOCH_END)->epoch = job->next.epoch;
             job->next = (struct cursor){.epoch = job->next.epoch + 1};
-        } else if (job->pending_count && job->leases[job_pending(job, 0)].state == LEASE_READY) {
+            job->bad_epoch = 0;
+        } else if (job->pending_count && job->leases[job_pending(job, 0)].state == LEASE_READY &&
+                   batch_bearable(job, now)) {
             lease_hand_off(job, job_pending(job, 0), now);
         } else {
             break;

@@ -260,6 +260,7 @@ static void job_info(const struct job *job, struct core_job_info *info_p)
         .leased = job->handed,
         .ring = job->ring ? job->ring->id : 0,
         .ring_bytes = job_ring_bytes(job),
+        .bad = job->bad,
         .delivered = job->delivered,
         .starved = job->starved,
         .stages = job->stages,
@@ -313,4 +314,9 @@ void core_totals(const struct core *core, struct core_stages *stages_p, uint64_t
     *bytes_p = core->bytes;
     *opened_p = core->opened;
     *failed_p = core->failed;
+}
+
+uint64_t core_total_bad(const struct core *core)
+{
+    return core->bad;
 }

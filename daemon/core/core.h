@@ -74,7 +74,8 @@ enum core_action_type {
                            open the ring before it, and this one is of the next rung; ring 0: no
                            ring any more, but delivery `copy` */
     CORE_DECODE,        /* feed, slot, generation, memory, epoch, step, count: answer
-                           core_decoded exactly once, or late */
+                           core_decoded exactly once, or late. Of a job that is pushed, the client
+                           is to fill the slot */
     CORE_DECODE_CANCEL, /* feed, slot, generation: its result is not wanted; core_decoded must
                            still come */
     CORE_COPY,          /* job, device, ring, lease, generation, memory, bytes: copy memory to the
@@ -104,12 +105,20 @@ struct core_action {
     const struct failure *failure;
 };
 
+/* How many bad samples a job endures in an epoch, from its start on. */
+struct core_bad_limit {
+    bool has;
+    uint64_t samples;   /* unless */
+    uint32_t share_ppm; /* is not 0: of the rank's samples of an epoch, rounded down */
+};
+
 struct core_job_spec {
     struct order order;     /* samples still 0: comes with core_job_indexed */
     uint32_t depth;         /* 1 .. DEPTH_MAX */
     uint32_t device;        /* as core_device_add gave it */
     enum delivery delivery; /* asked for */
-    struct cursor start;    /* unless has_token */
+    struct core_bad_limit bad_limit;
+    struct cursor start; /* unless has_token */
     bool has_token;
     struct order_token token; /* its strings are copied */
     const char *dataset;      /* as the user wrote it; copied */
@@ -117,6 +126,8 @@ struct core_job_spec {
     bool client_fd, client_ipc, client_copy, client_mapped; /* what the client can take */
     bool client_coherent; /* its GPU shares the host's memory: auto is `mapped` */
     const char *no_ring;  /* why this job can have no ring; static. NULL: it can */
+    bool pushed; /* its client fills its slots, not the workers. What is in them cannot be made
+                    again: with a ring that is lost, the job fails */
 };
 
 struct core_dataset {
@@ -154,9 +165,10 @@ struct core_job_info {
     uint64_t steps;
     uint64_t slot_bytes;
     uint32_t depth, device;
-    uint32_t ready, leased; /* leases READY or HANDED; HANDED */
-    uint32_t ring;          /* 0: none */
-    uint64_t ring_bytes;    /* charged, old rings too */
+    uint32_t ready, leased;      /* leases READY or HANDED; HANDED */
+    uint32_t ring;               /* 0: none */
+    uint64_t ring_bytes;         /* charged, old rings too */
+    uint64_t bad;                /* samples, of batches handed off */
     uint64_t delivered, starved; /* starved: not known with delivery copy, 0 */
     struct core_stages stages;
     const struct failure *failure; /* code 0: none */
@@ -221,10 +233,11 @@ void core_ring_failed(struct core *core, uint64_t job, uint32_t ring, bool try_n
 
 /* -- batches ------------------------------------------------------------------------------- */
 
-/* The workers are done with a slot. failure NULL: the batch is complete. read_ns and decode_ns are
- * sums over its samples. */
+/* The workers are done with a slot. failure NULL: the batch is complete; bad of its samples are
+ * substitutes or blank. When it is to be handed off and there are more than the job's limit in the
+ * epoch, the job fails instead. read_ns and decode_ns are sums over its samples. */
 void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
-                  const struct failure *failure, uint64_t read_ns, uint64_t decode_ns,
+                  const struct failure *failure, uint32_t bad, uint64_t read_ns, uint64_t decode_ns,
                   uint64_t now);
 
 /* A read of the slot hangs: its job fails now, the slot stays until core_decoded. */
@@ -260,6 +273,8 @@ uint64_t core_device_ring_bytes(const struct core *core, uint32_t device);
 /* Over all jobs since the core was made. */
 void core_totals(const struct core *core, struct core_stages *stages_p, uint64_t *bytes_p,
                  uint64_t *opened_p, uint64_t *failed_p);
+/* Bad samples of all batches that were handed off. */
+uint64_t core_total_bad(const struct core *core);
 
 /* Walks all state and checks it against itself: slots in one state and each accounted for, leases'
  * batches where they should be, steps in order, accounts equal to the sum of their objects. 0, or

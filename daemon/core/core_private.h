@@ -30,7 +30,8 @@ struct slot {
     enum slot_state state;
     uint32_t generation;
     uint32_t lease; /* that it fills; NONE: its result is not wanted */
-    bool stuck;     /* a read of it hangs: it does not count as with the workers */
+    bool stuck;     /* DECODING, and not counted as with the workers: a read of it hangs, or it is
+                       the client that fills it */
     uint64_t memory;
 };
 
@@ -52,6 +53,7 @@ struct lease {
     bool dropped;  /* FILLING, not pending: nothing but the end of its copy is waited for */
     struct cursor at;
     uint32_t count;
+    uint32_t bad;   /* of its samples */
     uint64_t since; /* of what it is in: wanting a batch, being copied, being held */
 };
 
@@ -87,6 +89,7 @@ struct job {
     enum job_wait wait;
     bool announced; /* JOB_READY was said: batches are made */
     bool moving;    /* from rings to regions: gives its slots back, to reserve others */
+    bool pushed;    /* the client fills its slots */
     bool deaf;      /* the client closed the ring in use: it takes nothing any more */
     bool told;      /* JOB_FAILED was said */
     struct failure failure;
@@ -103,6 +106,9 @@ struct job {
     struct order_token token;
     uint64_t fingerprint, steps, slot_bytes;
     struct cursor start, next; /* next: to be handed off */
+    struct core_bad_limit bad_limit;
+    uint64_t bad_max;        /* in an epoch */
+    uint64_t bad, bad_epoch; /* handed off; in the epoch of next */
 
     struct feed feed;
     struct lease *leases;
@@ -147,7 +153,7 @@ struct core {
     uint64_t actions_due; /* what the jobs there are may have in it between two drains */
 
     struct core_stages stages;
-    uint64_t bytes, opened, failed;
+    uint64_t bytes, opened, failed, bad;
 };
 
 /* The lease at a place among the pending, of which the first is 0. */

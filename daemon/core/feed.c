@@ -81,7 +81,8 @@ static struct slot *slot_reported(struct job *job, uint32_t slot, uint32_t gener
     return found->state == SLOT_DECODING && found->generation == generation ? found : NULL;
 }
 
-static void slot_filled(struct job *job, struct slot *slot, uint64_t read_ns, uint64_t decode_ns)
+static void slot_filled(struct job *job, struct slot *slot, uint32_t bad, uint64_t read_ns,
+                        uint64_t decode_ns)
 {
     struct lease *lease = &job->leases[slot->lease];
     struct core_stages *sums[] = {&job->stages, &job->core->stages};
@@ -92,6 +93,7 @@ static void slot_filled(struct job *job, struct slot *slot, uint64_t read_ns, ui
         sums[i]->read_ns += read_ns;
         sums[i]->decode_ns += decode_ns;
     }
+    lease->bad = bad;
     slot->state = SLOT_DECODED;
     if (job_in_place(job)) {
         lease->state = LEASE_READY;
@@ -100,7 +102,8 @@ static void slot_filled(struct job *job, struct slot *slot, uint64_t read_ns, ui
 }
 
 void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
-                  const struct failure *failure, uint64_t read_ns, uint64_t decode_ns, uint64_t now)
+                  const struct failure *failure, uint32_t bad, uint64_t read_ns, uint64_t decode_ns,
+                  uint64_t now)
 {
     struct job *job = core_feed_get(core, feed);
     struct slot *decoded = slot_reported(job, slot, generation);
@@ -120,7 +123,7 @@ void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t gene
         feed_release(&job->feed, slot);
         job_fail_at(job, place, failure, now);
     } else {
-        slot_filled(job, decoded, read_ns, decode_ns);
+        slot_filled(job, decoded, bad, read_ns, decode_ns);
     }
     job_advance(job, now);
     schedule_run(core, now);

@@ -48,6 +48,10 @@ static int spec_check(const struct core *core, const struct core_job_spec *spec,
     if (spec->order.batch > BATCH_MAX)
         return failure_set(failure, -EINVAL, "batch is %" PRIu32 ": it may be 1 to %u",
                            spec->order.batch, BATCH_MAX);
+    if (spec->bad_limit.share_ppm > 1000000)
+        return failure_set(failure, -EINVAL,
+                           "bad samples are limited to %" PRIu32 " millionths, more than all",
+                           spec->bad_limit.share_ppm);
     /* All but the number of samples, which is not known yet. */
     order.samples = UINT64_C(1) << 63;
     return order_check(&order, failure);
@@ -66,6 +70,7 @@ static int job_init(struct job *job, const struct core_job_spec *spec)
     job->order.samples = 0;
     job->depth = spec->depth;
     job->start = job->next = spec->start;
+    job->bad_limit = spec->bad_limit;
     job->has_token = spec->has_token;
     job->token = spec->token;
     if (!text_copy(spec->dataset, &job->dataset) || !text_copy(spec->pipeline, &job->pipeline) ||
@@ -97,6 +102,7 @@ int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
     job->peer = peer;
     job->tenant = tenant;
     job->device = spec->device;
+    job->pushed = spec->pushed;
     rc = ladder_choose(job, spec, failure);
     if (rc < 0)
         goto err_free;
@@ -123,6 +129,15 @@ err_free:
     return rc;
 }
 
+static uint64_t bad_max(const struct core_bad_limit *limit, const struct order *order)
+{
+    if (!limit->has)
+        return UINT64_MAX;
+    if (limit->share_ppm == 0)
+        return limit->samples;
+    return (uint64_t)((__uint128_t)order_samples(order) * limit->share_ppm / 1000000);
+}
+
 /* What the dataset makes of the order: steps, and where to start. */
 static int job_plan(struct job *job, const struct core_dataset *dataset, struct failure *failure)
 {
@@ -139,6 +154,7 @@ static int job_plan(struct job *job, const struct core_dataset *dataset, struct 
                            "%" PRIu32 " batches of %" PRIu64 " bytes each are too many", job->depth,
                            dataset->slot_bytes);
     job->steps = order_steps(&job->order);
+    job->bad_max = bad_max(&job->bad_limit, &job->order);
     if (job->has_token) {
         rc = order_resume(&job->order, job->dataset, job->fingerprint, job->pipeline, &job->token,
                           &job->start, failure);

@@ -23,6 +23,12 @@ static const char *const last_names[] = {
     [ORDER_LAST_PARTIAL] = "partial",
 };
 
+static const char *const bad_names[] = {
+    [ORDER_BAD_FAIL] = "fail",
+    [ORDER_BAD_BLANK] = "blank",
+    [ORDER_BAD_SUBSTITUTE] = "substitute",
+};
+
 static uint64_t global_batch(const struct order *order)
 {
     return (uint64_t)order->batch * order->world;
@@ -35,6 +41,9 @@ int order_check(const struct order *order, struct failure *failure)
     if (order->last != ORDER_LAST_DROP && order->last != ORDER_LAST_PAD &&
         order->last != ORDER_LAST_PARTIAL)
         return failure_set(failure, -EINVAL, "last %d is unknown", (int)order->last);
+    if (order->bad != ORDER_BAD_FAIL && order->bad != ORDER_BAD_BLANK &&
+        order->bad != ORDER_BAD_SUBSTITUTE)
+        return failure_set(failure, -EINVAL, "bad %d is unknown", (int)order->bad);
     if (order->batch == 0)
         return failure_set(failure, -EINVAL, "batch is 0: a batch has at least one sample");
     if (order->world == 0)
@@ -84,18 +93,45 @@ uint32_t order_count(const struct order *order, uint64_t step)
     return left < order->batch ? (uint32_t)left : order->batch;
 }
 
+uint64_t order_samples(const struct order *order)
+{
+    /* With partial there is one rank. */
+    if (order->last == ORDER_LAST_PARTIAL)
+        return order->samples;
+    return order_steps(order) * order->batch;
+}
+
+static uint64_t item_position(const struct order *order, uint64_t step, uint32_t i)
+{
+    return order_position(order, step) + (uint64_t)i * order->world + order->rank;
+}
+
+static uint64_t position_sample(const struct order *order, uint64_t epoch, uint64_t position)
+{
+    if (order->shuffle == ORDER_SHUFFLE_FULL)
+        return order_permute(order->seed, epoch, order->samples, position);
+    return position;
+}
+
 struct order_item order_at(const struct order *order, uint64_t epoch, uint64_t step, uint32_t i)
 {
-    uint64_t position = order_position(order, step) + (uint64_t)i * order->world + order->rank;
-    struct order_item item = {.sample = position, .status = SAMPLE_OK};
+    uint64_t position = item_position(order, step, i);
 
-    if (position >= order->samples) {
-        item.sample = position % order->samples;
-        item.status = SAMPLE_PADDING;
-    }
-    if (order->shuffle == ORDER_SHUFFLE_FULL)
-        item.sample = order_permute(order->seed, epoch, order->samples, item.sample);
-    return item;
+    return (struct order_item){
+        .sample = position_sample(order, epoch, position % order->samples),
+        .status = position < order->samples ? SAMPLE_OK : SAMPLE_PADDING,
+    };
+}
+
+bool order_substitute(const struct order *order, uint64_t epoch, uint64_t step, uint32_t i,
+                      uint32_t n, uint64_t *sample_p)
+{
+    uint64_t position = item_position(order, step, i);
+
+    if (n > ORDER_SUBSTITUTES_MAX || n >= order->samples)
+        return false;
+    *sample_p = position_sample(order, epoch, (position + n) % order->samples);
+    return true;
 }
 
 static uint64_t mix(uint64_t x)
@@ -172,6 +208,11 @@ int order_resume(const struct order *order, const char *dataset, uint64_t finger
             token->shuffle <= ORDER_SHUFFLE_NONE ? shuffle_names[token->shuffle] : "unknown",
             token->last <= ORDER_LAST_PARTIAL ? last_names[token->last] : "unknown",
             shuffle_names[order->shuffle], last_names[order->last]);
+    if (token->bad != order->bad)
+        return failure_set(failure, -EINVAL,
+                           "the token is for bad samples %s, the job has bad samples %s",
+                           token->bad <= ORDER_BAD_SUBSTITUTE ? bad_names[token->bad] : "unknown",
+                           bad_names[order->bad]);
     if (token->global_batch != step)
         return failure_set(failure, -EINVAL,
                            "the token is for a global batch of %" PRIu64

@@ -1,10 +1,13 @@
 /*
  * Filling a sample's place in a slot. Its bytes come from readers, or from the
- * page cache, or, where readers do not help, from a read that may wait.
+ * page cache, or, where readers do not help, from a read that may wait. When
+ * they are bad, the place is filled with another sample or with zeros, as the
+ * order says: what it then holds follows from the data alone.
  */
 #include "decode/fill.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* The tensors of a slot, in layout_init's order. */
@@ -120,6 +123,64 @@ static int fill_image(struct filler *filler, struct work *work, const struct tak
     return rc;
 }
 
+static int fill_sample(struct filler *filler, struct work *work, const struct taken *taken,
+                       uint64_t index, uint8_t *out, int64_t *label, struct failure *failure)
+{
+    return (work->pipeline->crop == CROP_KIND_NONE ? fill_raw : fill_image)(
+        filler, work, taken, index, out, label, failure);
+}
+
+/* Whether its bytes are bad; what storage or memory says of it is another matter. */
+static bool is_bad(int rc)
+{
+    return rc == -EBADMSG || rc == -EFBIG;
+}
+
+/* Readers fetch no substitutes: there are few of them. */
+static int fill_substitute(struct filler *filler, struct work *work, uint32_t position,
+                           struct order_item *item, uint8_t *out, int64_t *label,
+                           struct failure *failure)
+{
+    struct taken taken = {.position = position, .how = TAKEN_READ};
+    struct failure other;
+    uint64_t sample;
+    uint32_t n = 1;
+
+    for (; order_substitute(work->order, work->epoch, work->step, position, n, &sample); n++) {
+        if (atomic_load(&work->cancelled))
+            return failure_set(failure, -ECANCELED, "cancelled");
+        int rc = fill_sample(filler, work, &taken, sample, out, label, &other);
+        if (rc == 0)
+            *item = (struct order_item){.sample = sample, .status = SAMPLE_SUBSTITUTE};
+        else if (is_bad(rc))
+            continue;
+        else
+            *failure = other;
+        return rc;
+    }
+    other = *failure;
+    return failure_set(failure, other.code,
+                       "%.400s; nor is there a substitute: the %" PRIu32
+                       " samples behind it in the order are bad, too",
+                       other.text, n - 1);
+}
+
+/* Fills the place of a sample that is bad as failure says. */
+static int fill_instead(struct filler *filler, struct work *work, uint32_t position,
+                        struct order_item *item, uint8_t *out, int64_t *label,
+                        struct failure *failure)
+{
+    atomic_fetch_add(&work->n_bad, 1);
+    if (work->bad)
+        work->bad(work, item->sample, failure->text);
+    if (work->order->bad == ORDER_BAD_SUBSTITUTE)
+        return fill_substitute(filler, work, position, item, out, label, failure);
+    memset(out, 0, work->layout->tensors[TENSOR_SAMPLE].sample_bytes);
+    *label = source_label(work->source, item->sample);
+    item->status = SAMPLE_BLANK;
+    return 0;
+}
+
 int filler_fill(struct filler *filler, struct work *work, const struct taken *taken,
                 struct failure *failure)
 {
@@ -129,12 +190,10 @@ int filler_fill(struct filler *filler, struct work *work, const struct taken *ta
     uint8_t *slot = work->slot;
     uint8_t *out = slot + tensors[TENSOR_SAMPLE].offset + i * tensors[TENSOR_SAMPLE].sample_bytes;
     int64_t label = 0;
-    int rc;
+    int rc = fill_sample(filler, work, taken, item.sample, out, &label, failure);
 
-    if (work->pipeline->crop == CROP_KIND_NONE)
-        rc = fill_raw(filler, work, taken, item.sample, out, &label, failure);
-    else
-        rc = fill_image(filler, work, taken, item.sample, out, &label, failure);
+    if (is_bad(rc) && work->order->bad != ORDER_BAD_FAIL)
+        rc = fill_instead(filler, work, i, &item, out, &label, failure);
     if (rc != 0)
         return rc;
     memcpy(slot + tensors[TENSOR_LABEL].offset + (size_t)i * sizeof label, &label, sizeof label);

@@ -387,6 +387,7 @@ void workers_submit(struct workers *workers, struct work *work)
     work->failure = (struct failure){0};
     work->read_ns = work->decode_ns = 0;
     work->failed_at = UINT32_MAX;
+    atomic_store(&work->n_bad, 0);
     work->holders = 0;
     work->intake = NULL;
     if (work->stream)

@@ -30,6 +30,9 @@ struct work {
     struct stream *stream;
     /* Called once, on a worker's thread or in workers_check: post it on, no more. */
     void (*done)(struct work *work);
+    /* Called on workers' threads for each sample that is bad, unless order->bad is fail: reason
+     * names it. NULL: nobody wants to know. */
+    void (*bad)(struct work *work, uint64_t sample, const char *reason);
     void *user;
 
     atomic_bool cancelled; /* may be set from outside: the rest of the samples is skipped */
@@ -38,6 +41,7 @@ struct work {
      * the one at the lowest position is told. Times are sums over the samples. */
     struct failure failure;
     uint64_t read_ns, decode_ns;
+    _Atomic uint32_t n_bad; /* samples that are substitutes or blank */
 
     /* The workers' own. */
     struct list link;

@@ -209,6 +209,11 @@ static int folder_try_read(struct source *source, uint64_t index, struct sample 
     return folder_read_by(source, index, false, sample, failure);
 }
 
+static int64_t folder_label(const struct source *source, uint64_t index)
+{
+    return dir_find(source->index, index)->label;
+}
+
 static bool dirs_unchanged(const struct folder *folder, int root)
 {
     const struct folder_dir *dirs = folder_dirs(folder);
@@ -274,6 +279,7 @@ const struct source_ops source_folder_ops = {
     .index = folder_index,
     .read = folder_read,
     .try_read = folder_try_read,
+    .label = folder_label,
     .matches = folder_matches,
     .sample_name = folder_sample_name,
     .free = folder_free,

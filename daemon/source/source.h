@@ -19,6 +19,7 @@ enum source_kind {
     SOURCE_KIND_SYNTHETIC,
     SOURCE_KIND_RECORDS,
     SOURCE_KIND_TOKENS,
+    SOURCE_KIND_PUSH, /* a client fills the batches: there is nothing to read */
 };
 
 /* Numbered as in proto/dtype.h. */
@@ -62,7 +63,7 @@ struct source_spec {
     uint32_t shape[7];        /* synthetic, raw records */
     size_t n_dims;            /* records: 0: an .npy file */
     enum sample_dtype dtype;
-    uint64_t samples;            /* synthetic */
+    uint64_t samples;            /* synthetic, push */
     bool has_labels;             /* records: the second fd is an .npy file of them */
     struct token_windows tokens; /* tokens */
 };
@@ -145,7 +146,8 @@ int source_fetch(struct source *source, uint64_t index, struct sample_key key, b
  * for all samples. -EINVAL: no such sample. */
 int source_extent(struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
                   uint64_t *bytes_p);
-/* The label of a sample that has an extent. Never blocks. */
+/* The label of a sample, as far as it is known without reading the sample; else LABEL_NONE. Never
+ * blocks. */
 int64_t source_label(const struct source *source, uint64_t index);
 /* Whether the sample's extent is still within its file: one fstat. -EBADMSG names the file and the
  * sample that was cut off. */

@@ -83,6 +83,11 @@ static int tar_try_read(struct source *source, uint64_t index, struct sample *sa
     return tar_read_by(source_read_cached, source, index, sample, failure);
 }
 
+static int64_t tar_label(const struct source *source, uint64_t index)
+{
+    return tar_members(source->index)[index].label;
+}
+
 static bool tar_matches(const struct source *source, const struct source_spec *spec)
 {
     const struct tar *tar = source->index;
@@ -168,6 +173,7 @@ const struct source_ops source_tar_ops = {
     .index = tar_index,
     .read = tar_read,
     .try_read = tar_try_read,
+    .label = tar_label,
     .matches = tar_matches,
     .sample_name = tar_sample_name,
     .free = tar_free,

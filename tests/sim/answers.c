@@ -90,7 +90,8 @@ static void answer_decode(struct sim *sim, struct sim_job *job, const struct tas
     job->failing |= outcome != OUTCOME_OK && !task->cancelled;
     batch_failure(task, "does not decode", &failure);
     core_decoded(sim->core, task->feed, task->slot, task->generation,
-                 outcome == OUTCOME_OK ? NULL : &failure, 5, 7, sim->now);
+                 outcome == OUTCOME_OK ? NULL : &failure, sim_bad(job, task->batch), 5, 7,
+                 sim->now);
 }
 
 static void answer_copy(struct sim *sim, struct sim_job *job, const struct task *task,
@@ -187,7 +188,7 @@ void sim_repeat(struct sim *sim)
         if (sim_chance(sim, 30))
             core_stuck(sim->core, task.feed, task.slot, task.generation, &failure, sim->now);
         else
-            core_decoded(sim->core, task.feed, task.slot, task.generation, reported, 1, 1,
+            core_decoded(sim->core, task.feed, task.slot, task.generation, reported, 1, 1, 1,
                          sim->now);
         break;
     case TASK_COPY:

@@ -58,6 +58,8 @@ static void check_job(struct sim *sim, const struct sim_job *job)
            JOB "its next step is %" PRIu64 ":%" PRIu64, job->id, info.next.epoch, info.next.step);
     EXPECT(sim, info.delivered == (uint64_t)job->delivered, JOB "%" PRIu64 " delivered", job->id,
            info.delivered);
+    EXPECT(sim, info.bad == job->bad, JOB "%" PRIu64 " bad samples are %" PRIu64, job->id, job->bad,
+           info.bad);
     state = info.state_text;
     EXPECT(sim, (strcmp(state, "closing") == 0) == job->closing, JOB "it is %s", job->id, state);
     EXPECT(sim, !job->told || job->closing || strcmp(state, "failed") == 0, JOB "it is %s", job->id,

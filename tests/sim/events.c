@@ -80,6 +80,11 @@ static void spec_choose(struct sim *sim, struct core_job_spec *spec)
         .client_coherent = sim_chance(sim, 10),
         .no_ring = sim_chance(sim, 95) ? NULL : "a part of a GPU",
     };
+    if (sim_chance(sim, 20))
+        spec->bad_limit =
+            (struct core_bad_limit){.has = true,
+                                    .samples = sim_random(sim, 12),
+                                    .share_ppm = sim_chance(sim, 50) ? sim_random(sim, 800001) : 0};
     spec->order.rank = sim_random(sim, spec->order.world);
     if (sim_chance(sim, 4))
         spec->depth = 0;

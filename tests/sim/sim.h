@@ -86,6 +86,7 @@ struct sim_job {
     bool announced, closing, told, deaf, failing, peer_gone;
     enum delivery reserved; /* that its slots are for; auto: none were asked for */
     struct cursor next;
+    uint64_t bad, bad_epoch;  /* samples handed off; of the epoch of next */
     unsigned losses;          /* of its ring with the device, without a batch handed off between */
     int64_t delivered, asked; /* number of the next batch to be handed off, to be decoded first */
     struct sim_memory memory[SIM_DEPTH];
@@ -137,6 +138,8 @@ struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id);
 struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
 /* Neither closing, nor told to have failed, nor without a taker. */
 bool sim_job_live(const struct sim_job *job);
+/* Bad samples of a batch. */
+uint32_t sim_bad(const struct sim_job *job, int64_t batch);
 /* Leases that the client holds. */
 uint32_t sim_job_held(const struct sim_job *job);
 /* No ring of it works, and it may do without. */

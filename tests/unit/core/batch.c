@@ -217,6 +217,106 @@ static void test_copy_fails(void **state)
     world_deinit(&w);
 }
 
+static void decoded_bad(struct world *w, const struct core_action *decode, uint32_t bad)
+{
+    core_decoded(w->core, decode->feed, decode->slot, decode->generation, NULL, bad, 10, 20, 0);
+}
+
+/* Five bad samples an epoch are borne, seven are not: counted in step order, not as they come, and
+ * anew in each epoch. */
+static void test_limit_on_bad_samples(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(HOST, 4);
+    struct core_action decodes[4];
+    struct core_job_info info;
+    uint64_t job;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 4);
+    spec.order.batch = 4;
+    spec.bad_limit = (struct core_bad_limit){.has = true, .samples = 5};
+    job = job_begin(&w, &spec, 8); /* two steps an epoch */
+    expect(&w, CORE_JOB_READY);
+    for (int i = 0; i < 4; i++)
+        decodes[i] = *expect(&w, CORE_DECODE);
+    decoded_bad(&w, &decodes[3], 3);
+    decoded_bad(&w, &decodes[1], 2);
+    decoded_bad(&w, &decodes[2], 4);
+    expect_nothing(&w);
+    decoded_bad(&w, &decodes[0], 3);
+    expect_batch(&w, 0, 0);
+    expect_batch(&w, 0, 1);
+    expect(&w, CORE_EPOCH_END);
+    expect_batch(&w, 1, 0);
+    expect(&w, CORE_JOB_FAILED);
+    assert_int_equal(w.action.failure->code, -EBADMSG);
+    assert_string_equal(w.action.failure->text,
+                        "folder:/photos: with step 1 there are 7 bad samples in epoch 1, the limit "
+                        "is 5; pinctl jobs --bad 1 lists them");
+    expect(&w, CORE_SLOT_FREE);
+    expect_nothing(&w);
+    assert_true(core_job_find(w.core, job, &info));
+    assert_int_equal(info.bad, 9);
+    assert_int_equal(core_total_bad(w.core), 9);
+    end(&w);
+}
+
+/* A share of the samples of this rank's epoch, rounded down: of 12 samples 30 % are 3. */
+static void test_share_of_bad_samples(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(HOST, 1);
+    struct core_action batch;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 1);
+    spec.order.batch = 6;
+    spec.bad_limit = (struct core_bad_limit){.has = true, .share_ppm = 300000};
+    job_begin(&w, &spec, 12);
+    expect(&w, CORE_JOB_READY);
+    decoded_bad(&w, expect(&w, CORE_DECODE), 3);
+    expect_batch(&w, 0, 0);
+    batch = w.action;
+    release(&w, &batch);
+    decoded_bad(&w, expect(&w, CORE_DECODE), 1);
+    expect(&w, CORE_JOB_FAILED);
+    assert_non_null(strstr(w.action.failure->text, "4 bad samples in epoch 0, the limit is 3"));
+    end(&w);
+}
+
+/* What was lost with a device and is made again counts once. */
+static void test_bad_samples_made_again(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(GPU, 1);
+    struct failure lost = failure_make("it fell off");
+    struct core_job_info info;
+    uint32_t ring;
+    uint64_t job;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 1);
+    spec.bad_limit = (struct core_bad_limit){.has = true, .samples = 1};
+    job = job_begin(&w, &spec, 20);
+    ring_begin(&w, job);
+    decoded_bad(&w, expect(&w, CORE_DECODE), 1);
+    copied(&w, expect(&w, CORE_COPY), NULL);
+    core_device_lost(w.core, GPU, &lost, 0);
+    ring = expect(&w, CORE_RING_MAKE)->ring;
+    decoded_bad(&w, expect(&w, CORE_DECODE), 1);
+    core_ring_made(w.core, job, ring, 0);
+    expect(&w, CORE_RING_REPLACED);
+    copied(&w, expect(&w, CORE_COPY), NULL);
+    assert_int_equal(core_ring_opened(w.core, PEER, job, ring, true, NULL, 0), 0);
+    expect_batch(&w, 0, 0);
+    assert_true(core_job_find(w.core, job, &info));
+    assert_int_equal(info.bad, 1);
+    world_kill(&w);
+    take_all(&w);
+    world_deinit(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +326,9 @@ int main(void)
         cmocka_unit_test(test_credits),
         cmocka_unit_test(test_failure_in_step_order),
         cmocka_unit_test(test_copy_fails),
+        cmocka_unit_test(test_limit_on_bad_samples),
+        cmocka_unit_test(test_share_of_bad_samples),
+        cmocka_unit_test(test_bad_samples_made_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,9 +46,9 @@ static void test_reports_of_nothing(void **state)
     job_begin(&w, &spec, 20);
     expect(&w, CORE_JOB_READY);
     decode = *expect(&w, CORE_DECODE);
-    core_decoded(w.core, decode.feed + 1, decode.slot, decode.generation, NULL, 0, 0, 0);
-    core_decoded(w.core, decode.feed, decode.slot + 1, decode.generation, NULL, 0, 0, 0);
-    core_decoded(w.core, decode.feed, decode.slot, decode.generation + 1, NULL, 0, 0, 0);
+    core_decoded(w.core, decode.feed + 1, decode.slot, decode.generation, NULL, 0, 0, 0, 0);
+    core_decoded(w.core, decode.feed, decode.slot + 1, decode.generation, NULL, 0, 0, 0, 0);
+    core_decoded(w.core, decode.feed, decode.slot, decode.generation + 1, NULL, 0, 0, 0, 0);
     core_copied(w.core, decode.job, 1, 0, 1, NULL, 0);
     core_ring_made(w.core, decode.job, 1, 0);
     expect_nothing(&w);
@@ -93,7 +93,7 @@ static void test_stuck(void **state)
     expect(&w, CORE_JOB_GONE);
     world_kill(&w);
     expect(&w, CORE_DECODE_CANCEL);
-    core_decoded(w.core, w.action.feed, w.action.slot, w.action.generation, NULL, 0, 0, 0);
+    core_decoded(w.core, w.action.feed, w.action.slot, w.action.generation, NULL, 0, 0, 0, 0);
     take_all(&w);
     world_deinit(&w);
 }

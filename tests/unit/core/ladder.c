@@ -126,8 +126,8 @@ static void test_ladder(void **state)
     assert_int_equal(core_ring_closed(w.core, PEER, job, ring, 0), -EPROTO);
     core_peer_dead(w.core, PEER, 0);
     take_all(&w);
-    core_decoded(w.core, info.feed, 0, 1, NULL, 0, 0, 0);
-    core_decoded(w.core, info.feed, 1, 1, NULL, 0, 0, 0);
+    core_decoded(w.core, info.feed, 0, 1, NULL, 0, 0, 0, 0);
+    core_decoded(w.core, info.feed, 1, 1, NULL, 0, 0, 0, 0);
     take_all(&w);
     world_deinit(&w);
 }
@@ -206,7 +206,7 @@ static void test_auto(void **state)
         world_kill(&w);
         take_all(&w);
         for (uint32_t slot = 0; slot < 2; slot++)
-            core_decoded(w.core, 1, slot, 1, NULL, 0, 0, 0);
+            core_decoded(w.core, 1, slot, 1, NULL, 0, 0, 0, 0);
         take_all(&w);
         world_deinit(&w);
     }
@@ -242,7 +242,7 @@ static void test_all_rings_fail(void **state)
     expect(&w, CORE_RING_FREE);
     assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, 100);
     expect_nothing(&w);
-    core_decoded(w.core, decode.feed, 1, 1, NULL, 0, 0, 0);
+    core_decoded(w.core, decode.feed, 1, 1, NULL, 0, 0, 0, 0);
     assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, 101);
     assert_int_equal(expect(&w, CORE_RESERVE)->delivery, DELIVERY_COPY);
     core_job_reserved(w.core, job, memory, 0);
@@ -274,8 +274,8 @@ static void test_all_rings_fail(void **state)
     expect_decode(&w, 0, 2);
     world_kill(&w);
     take_all(&w);
-    core_decoded(w.core, 1, 1, 2, NULL, 0, 0, 0);
-    core_decoded(w.core, 1, 0, 3, NULL, 0, 0, 0);
+    core_decoded(w.core, 1, 1, 2, NULL, 0, 0, 0, 0);
+    core_decoded(w.core, 1, 0, 3, NULL, 0, 0, 0, 0);
     take_all(&w);
     world_deinit(&w);
 }
@@ -380,7 +380,7 @@ static void test_ends_on_the_way(void **state)
     expect_nothing(&w);
     decoded(&w, &first, NULL);
     expect(&w, CORE_SLOT_FREE);
-    core_decoded(w.core, first.feed, 1, 1, NULL, 0, 0, 0);
+    core_decoded(w.core, first.feed, 1, 1, NULL, 0, 0, 0, 0);
     expect(&w, CORE_SLOT_FREE);
     expect(&w, CORE_JOB_GONE);
     world_deinit(&w);

@@ -135,6 +135,9 @@ static void test_check(void **state)
     order = good;
     order.last = (enum order_last)9;
     expect_refused(order, "last 9");
+    order = good;
+    order.bad = (enum order_bad)9;
+    expect_refused(order, "bad 9");
 }
 
 static void test_batch_larger_than_the_data(void **state)
@@ -229,6 +232,56 @@ static void test_partial(void **state)
     assert_int_equal(order_count(&order, 1), 4);
 }
 
+/* The samples behind a bad one in the epoch's order, across ranks, steps and the epoch's end. */
+static void test_substitutes(void **state)
+{
+    struct order order = {.samples = 26,
+                          .batch = 6,
+                          .world = 4,
+                          .rank = 3,
+                          .last = ORDER_LAST_PAD,
+                          .shuffle = ORDER_SHUFFLE_NONE};
+    uint64_t sample = 0;
+
+    (void)state;
+    for (uint32_t n = 1; n < 26; n++) {
+        assert_true(order_substitute(&order, 0, 0, 5, n, &sample));
+        assert_int_equal(sample, (23 + n) % 26);
+    }
+    assert_false(order_substitute(&order, 0, 0, 5, 26, &sample));
+    assert_true(order_substitute(&order, 0, 1, 0, 1, &sample)); /* padding, of position 27 % 26 */
+    assert_int_equal(sample, 2);
+
+    order.shuffle = ORDER_SHUFFLE_FULL;
+    order.samples = 1000;
+    for (uint32_t n = 1; n <= ORDER_SUBSTITUTES_MAX; n++) {
+        struct order other = order;
+
+        other.rank = (order.rank + n) % 4;
+        assert_true(order_substitute(&order, 7, 2, 1, n, &sample));
+        assert_int_equal(sample, order_permute(0, 7, 1000, 2 * 24 + 4 + 3 + n));
+        if (n == 1)
+            assert_int_equal(sample, order_at(&other, 7, 2, 2).sample);
+    }
+    assert_false(order_substitute(&order, 7, 2, 1, ORDER_SUBSTITUTES_MAX + 1, &sample));
+    order.samples = 1;
+    assert_false(order_substitute(&order, 0, 0, 0, 1, &sample));
+}
+
+static void test_samples_of_a_rank(void **state)
+{
+    struct order order = {.samples = 26, .batch = 6, .world = 4};
+
+    (void)state;
+    assert_int_equal(order_samples(&order), 6);
+    order.last = ORDER_LAST_PAD;
+    assert_int_equal(order_samples(&order), 12);
+    order.world = 1;
+    assert_int_equal(order_samples(&order), 30);
+    order.last = ORDER_LAST_PARTIAL;
+    assert_int_equal(order_samples(&order), 26);
+}
+
 static void test_resume(void **state)
 {
     struct order order = {.samples = 50, .batch = 6, .world = 2, .seed = 3, .rank = 1};
@@ -270,6 +323,11 @@ static void test_resume(void **state)
     assert_string_equal(failure.text, "the token is for shuffle full and last pad, the job has "
                                       "shuffle full and last drop");
     other = token;
+    other.bad = ORDER_BAD_SUBSTITUTE;
+    assert_int_equal(order_resume(&order, "b", 1, "p", &other, &at, &failure), -EINVAL);
+    assert_string_equal(failure.text, "the token is for bad samples substitute, the job has bad "
+                                      "samples fail");
+    other = token;
     other.position = 25;
     assert_int_equal(order_resume(&order, "b", 1, "p", &other, &at, &failure), -EINVAL);
     assert_non_null(strstr(failure.text, "position 25 is not between two steps"));
@@ -294,6 +352,8 @@ int main(void)
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_other_world),
         cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_substitutes),
+        cmocka_unit_test(test_samples_of_a_rank),
         cmocka_unit_test(test_resume),
     };
 

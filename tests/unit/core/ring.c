@@ -139,7 +139,8 @@ static void test_device_lost(void **state)
     assert_int_equal(core_ring_closed(l.w.core, PEER, l.job, l.ring, 0), -EPROTO);
     expect_nothing(&l.w); /* lost with its process: nothing to free */
     assert_int_equal(core_device_ring_bytes(l.w.core, GPU), RING_ALIGN);
-    core_decoded(l.w.core, l.w.action.feed, l.w.action.slot, l.w.action.generation, NULL, 0, 0, 0);
+    core_decoded(l.w.core, l.w.action.feed, l.w.action.slot, l.w.action.generation, NULL, 0, 0, 0,
+                 0);
     world_kill(&l.w);
     take_all(&l.w);
     core_device_lost(l.w.core, GPU, &l.failure, 0);
@@ -191,7 +192,7 @@ static void test_too_many_rings(void **state)
         take_all(&w);
         assert_int_equal(core_ring_opened(w.core, PEER, job, ring, true, NULL, 0), 0);
         /* A batch is delivered between, so the losses do not count up. */
-        core_decoded(w.core, w.action.feed, 0, made, NULL, 0, 0, 0);
+        core_decoded(w.core, w.action.feed, 0, made, NULL, 0, 0, 0, 0);
         expect(&w, CORE_COPY);
         copied(&w, &w.action, NULL);
         expect(&w, CORE_BATCH_READY);
@@ -207,7 +208,7 @@ static void test_too_many_rings(void **state)
     take_all(&w);
     world_kill(&w);
     take_all(&w);
-    core_decoded(w.core, 1, 0, 9, NULL, 0, 0, 0);
+    core_decoded(w.core, 1, 0, 9, NULL, 0, 0, 0, 0);
     take_all(&w);
     world_deinit(&w);
 }
@@ -231,7 +232,7 @@ static void test_ring_in_use_closed(void **state)
     expect_nothing(&l.w);
     assert_int_equal(core_job_close(l.w.core, PEER, l.job, 0), 0);
     expect_nothing(&l.w);
-    core_decoded(l.w.core, l.batch.feed, 0, 2, NULL, 0, 0, 0);
+    core_decoded(l.w.core, l.batch.feed, 0, 2, NULL, 0, 0, 0, 0);
     expect(&l.w, CORE_SLOT_FREE);
     expect(&l.w, CORE_JOB_GONE);
     world_deinit(&l.w);

@@ -28,7 +28,7 @@ static void end(struct world *w)
     while (core_next_action(w->core, &w->action))
         if (w->action.type == CORE_DECODE_CANCEL)
             core_decoded(w->core, w->action.feed, w->action.slot, w->action.generation, NULL, 0, 0,
-                         0);
+                         0, 0);
     world_deinit(w);
 }
 

@@ -175,7 +175,8 @@ static inline uint32_t ring_begin(struct world *w, uint64_t job)
 static inline void decoded(struct world *w, const struct core_action *decode,
                            const struct failure *failure)
 {
-    core_decoded(w->core, decode->feed, decode->slot, decode->generation, failure, 10, 20, w->now);
+    core_decoded(w->core, decode->feed, decode->slot, decode->generation, failure, 0, 10, 20,
+                 w->now);
 }
 
 static inline void copied(struct world *w, const struct core_action *copy,
