@@ -152,14 +152,11 @@ static void work_fail(struct workers *workers, struct work *work, uint32_t posit
  */
 static void work_leave(struct workers *workers, struct work *work)
 {
-    bool over = work_is_over(work);
-
-    if (over && !list_empty(&work->link)) {
-        list_remove(&work->link);
-        atomic_fetch_sub(&workers->queued, 1);
-    }
-    if (--work->holders > 0 || !over)
+    /* While anybody holds it, a sample that is taken may still be passed on to readers. */
+    if (--work->holders > 0 || !work_is_over(work))
         return;
+    list_remove(&work->link);
+    atomic_fetch_sub(&workers->queued, 1);
     pthread_mutex_unlock(&workers->lock);
     intake_free(work->intake);
     work->intake = NULL;
