@@ -74,12 +74,15 @@ static uint64_t whole_pages(uint64_t bytes)
     return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
+/* A record that was cut off meanwhile is noticed when its batch is complete: too late for another
+ * in its place. */
 static bool task_may_gather(const struct task *task)
 {
     const struct config *config = task->server->config;
 
     return config->device_gather && task->station->device->ops->has_ring && task->source &&
-           task->pipeline.crop == CROP_KIND_NONE && task->order.batch <= GATHER_PIECES_MAX &&
+           task->order.bad == ORDER_BAD_FAIL && task->pipeline.crop == CROP_KIND_NONE &&
+           task->order.batch <= GATHER_PIECES_MAX &&
            task->layout.tensors[TENSOR_SAMPLE].sample_bytes >= config->device_gather_min;
 }
 
