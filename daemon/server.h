@@ -26,6 +26,7 @@
 
 #include "config.h"
 #include "core/core.h"
+#include "decode/bad_list.h"
 #include "decode/decode.h"
 #include "decode/workers.h"
 #include "device/device.h"
@@ -104,6 +105,7 @@ struct task {
     struct source *source;
     struct stream *stream; /* what readers read for it; NULL until it is decoded, or if it is raw */
     struct charge files;   /* that the source keeps open */
+    struct bad_list *bad;  /* NULL: a bad sample ends the job */
     uint32_t depth;
     bool mapped; /* its client maps its slots: delivered in place */
     enum source_kind source_kind;

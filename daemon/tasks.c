@@ -82,6 +82,7 @@ void task_free(struct task *task)
     gather_detach(task);
     source_request_free(task->request);
     stream_close(task->stream);
+    bad_list_free(task->bad);
     if (task->source)
         server_give_up_source(task->server, task->source);
     charge_release(&task->files);
@@ -141,6 +142,16 @@ static void task_on_work_done(struct work *work)
         uv_async_send(&server->works_done);
 }
 
+/* On a worker's thread. */
+static void task_on_bad(struct work *work, uint64_t sample, const char *reason)
+{
+    struct task *task = work->user;
+    char place[FAILURE_TEXT_MAX];
+
+    bad_list_add(task->bad, task->job, sample,
+                 source_sample_place(work->source, sample, place, sizeof place), reason);
+}
+
 /* On a reader's thread. */
 static void task_on_fetched(void *user)
 {
@@ -186,6 +197,7 @@ void task_decode(struct task *task, const struct core_action *action)
     work->count = action->count;
     work->slot = address;
     work->done = task_on_work_done;
+    work->bad = task_on_bad;
     work->user = task;
     task->generations[action->slot] = action->generation;
     workers_submit(task->station->crew->workers, work);

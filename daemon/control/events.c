@@ -123,6 +123,7 @@ static void token_to_wire(const struct task *task, const struct core_job_info *i
     token->seed = info->order.seed;
     token->shuffle = (Pinserve__Shuffle)info->order.shuffle;
     token->last = (Pinserve__Last)info->order.last;
+    token->bad = (Pinserve__BadSamples)info->order.bad;
     token->global_batch = (uint64_t)info->order.batch * info->order.world;
     token->epoch = info->start.epoch;
     token->position = order_position(&info->order, info->start.step);

@@ -16,6 +16,9 @@
 
 _Static_assert((int)ORDER_SHUFFLE_NONE == (int)PINSERVE__SHUFFLE__SHUFFLE_NONE, "shuffles");
 _Static_assert((int)ORDER_LAST_PARTIAL == (int)PINSERVE__LAST__LAST_PARTIAL, "ends of epochs");
+_Static_assert((int)ORDER_BAD_SUBSTITUTE == (int)PINSERVE__BAD_SAMPLES__BAD_SUBSTITUTE,
+               "bad samples");
+_Static_assert((int)FILTER_KIND_BICUBIC == (int)PINSERVE__FILTER__FILTER_BICUBIC, "filters");
 _Static_assert((int)CROP_KIND_CENTER == (int)PINSERVE__CROP_KIND__CROP_CENTER, "crops");
 
 static int dtype_from_wire(const struct source_request *request, const char *text,
@@ -163,6 +166,8 @@ static int pipeline_from_wire(const Pinserve__Pipeline *wire, struct pipeline *p
             .ratio_min_ppm = wire->ratio_min_ppm,
             .ratio_max_ppm = wire->ratio_max_ppm,
             .flip_ppm = wire->flip_ppm,
+            .filter = (enum filter_kind)wire->filter,
+            .orient = wire->orient,
         };
     }
     return pipeline_check(pipeline, failure);
@@ -176,6 +181,9 @@ static int order_from_wire(const Pinserve__OpenJob *open, struct order *order,
     memset(order, 0, sizeof *order);
     order->batch = open->batch;
     order->world = 1;
+    if ((unsigned)open->bad > ORDER_BAD_SUBSTITUTE)
+        return failure_set(failure, -EINVAL, "bad samples %d is unknown", (int)open->bad);
+    order->bad = (enum order_bad)open->bad;
     if (open->batch == 0 || open->batch > BATCH_MAX)
         return failure_set(failure, -EINVAL, "a batch of %u samples; 1 to %u are possible",
                            open->batch, BATCH_MAX);
@@ -221,6 +229,7 @@ static int start_from_wire(const Pinserve__OpenJob *open, struct core_job_spec *
         .seed = token->seed,
         .shuffle = (enum order_shuffle)token->shuffle,
         .last = (enum order_last)token->last,
+        .bad = (enum order_bad)token->bad,
         .global_batch = token->global_batch,
         .epoch = token->epoch,
         .position = token->position,
@@ -228,7 +237,7 @@ static int start_from_wire(const Pinserve__OpenJob *open, struct core_job_spec *
     return 0;
 }
 
-/* Names and texts that live as long as the task. */
+/* Names, texts and the list that live as long as the task. */
 static int task_name(struct task *task, const struct peer *peer, const Pinserve__OpenJob *open,
                      const char *pipeline)
 {
@@ -239,6 +248,8 @@ static int task_name(struct task *task, const struct peer *peer, const Pinserve_
     task->peer_id = peer->id;
     task->pid = peer->pid;
     task->uid = peer->identity.uid;
+    if (task->order.bad != ORDER_BAD_FAIL && !(task->bad = bad_list_new()))
+        return -ENOMEM;
     return task->name && task->source_name && task->pipeline_name ? 0 : -ENOMEM;
 }
 
@@ -288,8 +299,10 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         r = station_of_client(server, open, &station, &spec.no_ring, failure);
     if (r < 0 || !station)
         return r;
-    if (open->bad != PINSERVE__BAD_SAMPLES__BAD_FAIL)
-        return failure_set(failure, -EOPNOTSUPP, "bad samples: only 'fail' is served");
+    if (open->bad_limit)
+        spec.bad_limit = (struct core_bad_limit){.has = true,
+                                                 .samples = open->bad_limit->samples,
+                                                 .share_ppm = open->bad_limit->share_ppm};
     if ((unsigned)open->delivery > DELIVERY_MAPPED)
         return failure_set(failure, -EINVAL, "delivery %d is unknown", (int)open->delivery);
     if (server->stopping)

@@ -145,6 +145,7 @@ static void job_to_wire(struct server *server, const struct core_job_info *info,
     row->steps = info->steps;
     row->samples = info->order.samples;
     row->delivered = info->delivered;
+    row->bad = info->bad;
     row->starved = info->starved;
     row->ring_bytes = info->ring_bytes;
     row->error = (char *)(info->failure && info->failure->code ? info->failure->text : "");
@@ -206,11 +207,40 @@ static void report_stats(struct peer *peer, uint64_t id)
     stages_to_wire(&stages, &wire);
     for (uint32_t i = 0; i < server->n_stations; i++)
         stats.device_restarts += server->stations[i].restarts;
+    stats.bad = core_total_bad(server->core);
     stats.stages = &wire;
     stats.peers_seen = server->peers_seen;
     stats.peers_dropped = server->peers_dropped;
     stats.uptime_ns = server_now(server) - server->started;
     report.stats = &stats;
+    peer_send_report(peer, id, &report);
+}
+
+static void report_bad(struct peer *peer, uint64_t id, const Pinserve__Query *query)
+{
+    Pinserve__Report report = PINSERVE__REPORT__INIT;
+    Pinserve__BadSample rows[REPORT_ROWS_MAX], *list[REPORT_ROWS_MAX];
+    struct bad_sample samples[REPORT_ROWS_MAX];
+    const struct task *task = task_find(peer->server, query->job);
+    struct failure failure;
+    uint32_t left = 0;
+
+    if (!task) {
+        failure_set(&failure, -ENOENT, "there is no job %" PRIu64, query->job);
+        peer_send_error(peer, id, &failure);
+        return;
+    }
+    if (task->bad)
+        report.n_bad = bad_list_rows(task->bad, query->skip, REPORT_ROWS_MAX, samples, &left);
+    for (size_t i = 0; i < report.n_bad; i++) {
+        pinserve__bad_sample__init(&rows[i]);
+        rows[i].sample = samples[i].sample;
+        rows[i].name = samples[i].name;
+        rows[i].reason = samples[i].reason;
+        list[i] = &rows[i];
+    }
+    report.bad = list;
+    report.more = left > 0;
     peer_send_report(peer, id, &report);
 }
 
@@ -233,6 +263,9 @@ void peer_handle_query(struct peer *peer, uint64_t id, const Pinserve__Query *qu
         break;
     case PINSERVE__QUERY_KIND__QUERY_STATS:
         report_stats(peer, id);
+        break;
+    case PINSERVE__QUERY_KIND__QUERY_BAD:
+        report_bad(peer, id, query);
         break;
     default:
         failure_set(&failure, -EINVAL, "a query of kind %d is unknown", (int)query->kind);

@@ -280,6 +280,14 @@ const char *source_sample_name(const struct source *source, uint64_t index, char
     return source->ops->sample_name(source, index, text, size);
 }
 
+const char *source_sample_place(const struct source *source, uint64_t index, char *text,
+                                size_t size)
+{
+    if (index >= source->samples || !source->ops->sample_place)
+        return source_sample_name(source, index, text, size);
+    return source->ops->sample_place(source, index, text, size);
+}
+
 void sample_deinit(struct sample *sample)
 {
     free(sample->buffer);

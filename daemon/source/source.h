@@ -157,6 +157,10 @@ int source_extent_check(struct source *source, uint64_t index, struct failure *f
 const char *source_sample_name(const struct source *source, uint64_t index, char *text,
                                size_t size);
 
+/* The same for lists: "c1/dog.jpg" or "shard-000.tar:a/17.jpg@10752". Returns text. */
+const char *source_sample_place(const struct source *source, uint64_t index, char *text,
+                                size_t size);
+
 /* -- for source kinds, see kind.h ------------------------------------------------------------- */
 
 /* Encoded sources read; raw ones have fill and shape instead, and extent and label where a sample
@@ -181,6 +185,8 @@ struct source_ops {
     bool (*matches)(const struct source *source, const struct source_spec *spec);
     const char *(*sample_name)(const struct source *source, uint64_t index, char *text,
                                size_t size);
+    const char *(*sample_place)(const struct source *source, uint64_t index, char *text,
+                                size_t size); /* NULL: as sample_name */
     void (*free)(struct source *source);
 };
 

@@ -38,6 +38,17 @@ static const char *tar_sample_name(const struct source *source, uint64_t index, 
     return text;
 }
 
+static const char *tar_sample_place(const struct source *source, uint64_t index, char *text,
+                                    size_t size)
+{
+    const struct tar *tar = source->index;
+    const struct tar_member *member = &tar_members(tar)[index];
+
+    snprintf(text, size, "%s:%s@%" PRIu64, shard_find(tar, index)->file.name,
+             tar_text(tar, member->name), member->offset);
+    return text;
+}
+
 /* read_bytes: source_read_exactly or source_read_cached. */
 static int tar_read_by(int (*read_bytes)(int fd, void *bytes, size_t size, uint64_t offset),
                        struct source *source, uint64_t index, struct sample *sample,
@@ -176,5 +187,6 @@ const struct source_ops source_tar_ops = {
     .label = tar_label,
     .matches = tar_matches,
     .sample_name = tar_sample_name,
+    .sample_place = tar_sample_place,
     .free = tar_free,
 };

@@ -80,6 +80,27 @@ static void answer_ring(struct sim *sim, struct sim_job *job, const struct task 
     core_ring_failed(sim->core, job->id, task->ring, sim_chance(sim, 70), &failure, sim->now);
 }
 
+/* Every third batch or so has some: the same ones, however often it is made. */
+uint32_t sim_bad(const struct sim_job *job, int64_t batch)
+{
+    uint64_t number = ((uint64_t)batch + job->id) * UINT64_C(0x9e3779b97f4a7c15) >> 60;
+
+    return number < 5 ? (uint32_t)(number % job->spec.order.batch + 1) : 0;
+}
+
+/* More than that in an epoch end the job. */
+uint64_t sim_bad_max(const struct sim_job *job)
+{
+    const struct core_bad_limit *limit = &job->spec.bad_limit;
+    uint64_t samples = job->steps * job->spec.order.batch;
+
+    if (!limit->has)
+        return UINT64_MAX;
+    if (job->spec.order.last == ORDER_LAST_PARTIAL)
+        samples = job->samples;
+    return limit->share_ppm ? samples * limit->share_ppm / 1000000 : limit->samples;
+}
+
 static void answer_decode(struct sim *sim, struct sim_job *job, const struct task *task,
                           enum outcome outcome)
 {

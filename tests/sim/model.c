@@ -38,27 +38,6 @@ bool sim_job_live(const struct sim_job *job)
     return !job->closing && !job->told && !job->deaf;
 }
 
-/* Every third batch or so has some: the same ones, however often it is made. */
-uint32_t sim_bad(const struct sim_job *job, int64_t batch)
-{
-    uint64_t number = ((uint64_t)batch + job->id) * UINT64_C(0x9e3779b97f4a7c15) >> 60;
-
-    return number < 5 ? (uint32_t)(number % job->spec.order.batch + 1) : 0;
-}
-
-/* More than that in an epoch end the job. */
-static uint64_t bad_max(const struct sim_job *job)
-{
-    const struct core_bad_limit *limit = &job->spec.bad_limit;
-    uint64_t samples = job->steps * job->spec.order.batch;
-
-    if (!limit->has)
-        return UINT64_MAX;
-    if (job->spec.order.last == ORDER_LAST_PARTIAL)
-        samples = job->samples;
-    return limit->share_ppm ? samples * limit->share_ppm / 1000000 : limit->samples;
-}
-
 bool sim_ring_usable(const struct sim_ring *ring)
 {
     return ring->used && ring->made && !ring->lost && ring->mapping != MAPPING_NONE;
@@ -357,7 +336,7 @@ static void act_batch_ready(struct sim *sim, struct sim_job *job, const struct c
                                 .memory = action->memory};
     job->bad += sim_bad(job, job->delivered);
     job->bad_epoch += sim_bad(job, job->delivered);
-    EXPECT(sim, job->bad_epoch <= bad_max(job), JOB "%" PRIu64 " bad samples are handed off",
+    EXPECT(sim, job->bad_epoch <= sim_bad_max(job), JOB "%" PRIu64 " bad samples are handed off",
            job->id, job->bad_epoch);
     job->losses = 0;
     job->delivered++;
@@ -391,7 +370,7 @@ static void act_job_failed(struct sim *sim, struct sim_job *job, const struct co
            !strstr(action->failure->text, "fell off") || job->losses >= CORE_DEVICE_RESTARTS_MAX,
            JOB "it fails after %u losses", job->id, job->losses);
     if (strstr(action->failure->text, "bad samples"))
-        EXPECT(sim, job->bad_epoch + sim_bad(job, job->delivered) > bad_max(job),
+        EXPECT(sim, job->bad_epoch + sim_bad(job, job->delivered) > sim_bad_max(job),
                JOB "%" PRIu64 " bad samples are too many", job->id, job->bad_epoch);
     job->told = true;
 }

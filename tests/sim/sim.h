@@ -138,8 +138,6 @@ struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id);
 struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
 /* Neither closing, nor told to have failed, nor without a taker. */
 bool sim_job_live(const struct sim_job *job);
-/* Bad samples of a batch. */
-uint32_t sim_bad(const struct sim_job *job, int64_t batch);
 /* Leases that the client holds. */
 uint32_t sim_job_held(const struct sim_job *job);
 /* No ring of it works, and it may do without. */
@@ -165,6 +163,10 @@ void sim_settle(struct sim *sim);
 void sim_end(struct sim *sim);
 
 /* -- answers.c -- */
+
+/* Bad samples of a batch; how many of them an epoch may have. */
+uint32_t sim_bad(const struct sim_job *job, int64_t batch);
+uint64_t sim_bad_max(const struct sim_job *job);
 
 enum outcome { OUTCOME_OK, OUTCOME_FAILED, OUTCOME_STUCK };
 
