@@ -23,11 +23,15 @@
 
 #define SYSTEM_SOCKET "/run/pinserve/pinserve.sock"
 #define USER_SOCKET "pinserve.sock"
+#define AHEAD_MAX 8
 
 struct connection {
     int socket;
     uint64_t last_id;
     struct wire_packet hello;
+    struct wire_packet ahead[AHEAD_MAX]; /* received, and not asked for yet: a circle */
+    unsigned ahead_first, n_ahead;
+    int ahead_error;                    /* what ended the reading ahead; 0: nothing did */
     char goodbye[FAILURE_TEXT_MAX / 2]; /* why the daemon ended it, in its words; or "" */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
@@ -263,6 +267,10 @@ void connection_close(struct connection *connection)
     if (!connection)
         return;
     wire_packet_deinit(&connection->hello);
+    for (; connection->n_ahead > 0; connection->n_ahead--) {
+        wire_packet_deinit(&connection->ahead[connection->ahead_first]);
+        connection->ahead_first = (connection->ahead_first + 1) % AHEAD_MAX;
+    }
     close_fd(&connection->socket);
     free(connection);
 }
@@ -322,14 +330,51 @@ int connection_send(struct connection *connection, const Pinserve__Message *mess
     return 0;
 }
 
+void connection_read_ahead(struct connection *connection)
+{
+    while (connection->n_ahead < AHEAD_MAX && connection->ahead_error == 0) {
+        unsigned last = (connection->ahead_first + connection->n_ahead) % AHEAD_MAX;
+        int r = wire_receive(connection->socket, &connection->ahead[last], MSG_DONTWAIT);
+        if (r == 0)
+            connection->n_ahead++;
+        else if (r == -EAGAIN || r == -EINTR || r == -EPIPE)
+            return; /* the end of a connection is told again */
+        else
+            connection->ahead_error = r;
+    }
+}
+
+bool connection_has_ahead(const struct connection *connection)
+{
+    return connection->n_ahead > 0 || connection->ahead_error < 0;
+}
+
+static int connection_take_ahead(struct connection *connection, struct wire_packet *packet)
+{
+    if (connection->n_ahead == 0) {
+        int r = connection->ahead_error;
+        connection->ahead_error = 0;
+        return r;
+    }
+    *packet = connection->ahead[connection->ahead_first];
+    connection->ahead_first = (connection->ahead_first + 1) % AHEAD_MAX;
+    connection->n_ahead--;
+    return 0;
+}
+
 int connection_receive(struct connection *connection, int flags, struct wire_packet *packet,
                        struct failure *failure)
 {
-    int r = wire_receive(connection->socket, packet, flags);
+    int r;
 
-    /* A reset comes before what still lies in the socket; the end of the connection comes twice. */
-    if (r == -EPIPE)
+    if (connection_has_ahead(connection)) {
+        r = connection_take_ahead(connection, packet);
+    } else {
         r = wire_receive(connection->socket, packet, flags);
+        /* A reset comes before what still lies in the socket; the end comes twice. */
+        if (r == -EPIPE)
+            r = wire_receive(connection->socket, packet, flags);
+    }
     if (r == 0) {
         connection_note(connection, packet->message);
         return 0;

@@ -5,6 +5,7 @@
 #ifndef PINSERVE_CLIENT_CONNECTION_H
 #define PINSERVE_CLIENT_CONNECTION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "pinserve.pb-c.h"
@@ -64,6 +65,12 @@ uint64_t connection_next_id(struct connection *connection);
  * the daemon is gone (with its Goodbye, if it said one); -EPROTO: it sent what is no message. */
 int connection_receive(struct connection *connection, int flags, struct wire_packet *packet,
                        struct failure *failure);
+
+/* Takes what waits on the socket now, up to a few messages, for the next calls of
+ * connection_receive: these then need no system call. The socket is not readable for what was
+ * taken. */
+void connection_read_ahead(struct connection *connection);
+bool connection_has_ahead(const struct connection *connection);
 
 /* The same, until a moment of connection_clock_ms; -ETIMEDOUT. Signals do not disturb it. */
 int connection_receive_until(struct connection *connection, int64_t deadline_ms,

@@ -92,6 +92,8 @@ struct pinclient_job {
     struct connection *connection;
     struct device *device; /* NULL: host memory only, and no streams */
     int epoll_fd, event_fd;
+    bool fd_wanted;       /* the caller polls epoll_fd: it must tell what was read ahead, */
+    bool fd_tells;        /* and does: event_fd is readable for it */
     struct failure final; /* code 0: none yet */
 
     /* Of JobReady. */

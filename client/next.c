@@ -1,7 +1,7 @@
 /*
  * What the daemon announces: batches, the ends of epochs, new memory, and the
- * end of the job. Batches are pushed ahead, so that taking one that is there is
- * one call of recvmsg.
+ * end of the job. Batches are pushed ahead, and what waits on the socket is
+ * taken in one go: most calls find their batch without a system call.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -26,6 +26,20 @@ static int job_end(struct pinclient_job *job, const struct failure *failure)
         /* It is readable already. */
     }
     return failure_set(job->handle.failure, failure->code, "%s", failure->text);
+}
+
+/* What was read ahead is not on the socket any more: event_fd is readable in its place. */
+static void job_tell_ahead(struct pinclient_job *job)
+{
+    bool ahead = connection_has_ahead(job->connection);
+    uint64_t count = 1;
+
+    if (!job->fd_wanted || job->copier || job->final.code < 0 || ahead == job->fd_tells)
+        return;
+    if (ahead ? write(job->event_fd, &count, sizeof count) < 0
+              : read(job->event_fd, &count, sizeof count) < 0)
+        return;
+    job->fd_tells = ahead;
 }
 
 static int epoch_end(struct pinclient_job *job, const Pinserve__EpochEnd *end,
@@ -89,10 +103,14 @@ static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch
     int r = 0;
 
     while (!job->copier || !copier_failure(job->copier)) {
+        bool ahead = connection_has_ahead(job->connection);
         r = connection_receive(job->connection, MSG_DONTWAIT, &packet, failure);
         if (r == 0) {
             r = job_take_event(job, &packet, batch_p, failure);
             wire_packet_deinit(&packet);
+            /* The calls after this one find what is there now without a system call. */
+            if (r == 0 && !ahead && !job->copier)
+                connection_read_ahead(job->connection);
         }
         if (r == NEXT_MORE)
             continue;
@@ -178,15 +196,24 @@ int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_b
         return r;
     pthread_mutex_lock(&job->calls);
     r = job_next(job, timeout_ms, batch_p);
+    job_tell_ahead(job);
     pthread_mutex_unlock(&job->calls);
     return r;
 }
 
 int pinclient_get_fd(const struct pinclient_job *job)
 {
+    struct pinclient_job *changed = (struct pinclient_job *)job;
     int r = handle_check(&job->handle);
 
-    return r < 0 ? r : job->epoll_fd;
+    if (r < 0)
+        return r;
+    /* Only now does what is read ahead have to show: it costs a call now and then. */
+    pthread_mutex_lock(&changed->calls);
+    changed->fd_wanted = true;
+    job_tell_ahead(changed);
+    pthread_mutex_unlock(&changed->calls);
+    return job->epoll_fd;
 }
 
 int pinclient_job_token(const struct pinclient_job *job, char *text, size_t *size_p)

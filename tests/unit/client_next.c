@@ -108,6 +108,28 @@ static void test_epochs(void **state)
     close_job(&f);
 }
 
+/* What is read ahead of the caller is not on the socket any more: the fd tells of it all the same.
+ */
+static void test_fd_tells_what_was_read_ahead(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    open_job(&f);
+    assert_false(is_readable(f.job));
+    peer_send_batch(&f.peer, 0, 5, 0, 0, 0);
+    peer_send_batch(&f.peer, 1, 5, 0, 1, 0);
+    next_and_release(&f, 0, 0);
+    assert_true(is_readable(f.job));
+    next_and_release(&f, 0, 1);
+    assert_false(is_readable(f.job));
+    peer_send_batch(&f.peer, 0, 6, 0, 2, 0);
+    assert_true(is_readable(f.job));
+    next_and_release(&f, 0, 2);
+    assert_false(is_readable(f.job));
+    close_job(&f);
+}
+
 static void test_timeouts(void **state)
 {
     struct fixture f;
@@ -322,15 +344,11 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_timeouts),
-        cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_all_leased),
-        cmocka_unit_test(test_fails_after_the_steps_before),
-        cmocka_unit_test(test_daemon_dies),
-        cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_epochs),         cmocka_unit_test(test_fd_tells_what_was_read_ahead),
+        cmocka_unit_test(test_timeouts),       cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_all_leased),     cmocka_unit_test(test_fails_after_the_steps_before),
+        cmocka_unit_test(test_daemon_dies),    cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_fork),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
