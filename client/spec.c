@@ -84,6 +84,29 @@ int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *te
 
 /* "area=0.08..1" or "ratio=3/4..4/3" after the size of a random crop. */
 static int crop_option(const char *image, struct parse_text option, Pinserve__Pipeline *pipeline,
+/* "filter=bicubic" or "orient=exif", which every crop has; 1: the option is none of these. */
+static int image_option(const char *image, struct parse_text option, Pinserve__Pipeline *pipeline,
+                        struct failure *failure)
+{
+    struct parse_text value = option;
+    struct parse_text key = parse_cut(&value, '=');
+
+    if (key.last || (!parse_is(key, "filter") && !parse_is(key, "orient")))
+        return 1;
+    if (parse_is(option, "filter=bilinear"))
+        pipeline->filter = PINSERVE__FILTER__FILTER_BILINEAR;
+    else if (parse_is(option, "filter=bicubic"))
+        pipeline->filter = PINSERVE__FILTER__FILTER_BICUBIC;
+    else if (parse_is(option, "orient=exif"))
+        pipeline->orient = true;
+    else
+        return failure_set(failure, -EINVAL,
+                           "image \"%.200s\": \"%.*s\": write filter=bilinear, filter=bicubic or "
+                           "orient=exif",
+                           image, (int)option.size, option.text);
+    return 0;
+}
+
                        struct failure *failure)
 {
     struct parse_text key = parse_cut(&option, '=');
@@ -92,7 +115,8 @@ static int crop_option(const char *image, struct parse_text option, Pinserve__Pi
 
     if (key.last || (!area && !parse_is(key, "ratio")))
         return failure_set(failure, -EINVAL,
-                           "image \"%.200s\": \"%.*s\" is no option: area=A..B or ratio=A..B",
+                           "image \"%.200s\": \"%.*s\" is no option: area=A..B, ratio=A..B, "
+                           "filter=bicubic or orient=exif",
                            image, (int)key.size, key.text);
     if (parse_range_ppm(option, &low, &high) < 0 || low == 0 || low > high ||
         high > (area ? 1000000 : 1000000000))
@@ -136,7 +160,9 @@ static int random_crop_parse(const char *image, struct parse_text text,
     pipeline->ratio_max_ppm = RATIO_MAX_PPM;
     while (r == 0 && !part.last) {
         part = parse_cut(&text, ',');
-        r = crop_option(image, part, pipeline, failure);
+        r = image_option(image, part, pipeline, failure);
+        if (r > 0)
+            r = crop_option(image, part, pipeline, failure);
     }
     return r;
 }
@@ -144,17 +170,23 @@ static int random_crop_parse(const char *image, struct parse_text text,
 static int center_crop_parse(const char *image, struct parse_text text,
                              Pinserve__Pipeline *pipeline, struct failure *failure)
 {
-    struct parse_text part = parse_cut(&text, ':');
-    int r = pixels_parse(image, part, &pipeline->size, failure);
+    struct parse_text option = parse_cut(&text, ','), sizes = option;
+    struct parse_text size = parse_cut(&sizes, ':');
+    int r = pixels_parse(image, size, &pipeline->size, failure);
 
-    if (r < 0)
-        return r;
     pipeline->crop = PINSERVE__CROP_KIND__CROP_CENTER;
-    if (part.last) {
+    if (r == 0 && size.last)
         pipeline->resize = (pipeline->size * 16 + 7) / 14;
-        return 0;
+    else if (r == 0)
+        r = pixels_parse(image, sizes, &pipeline->resize, failure);
+    while (r == 0 && !option.last) {
+        option = parse_cut(&text, ',');
+        r = image_option(image, option, pipeline, failure);
     }
-    r = pixels_parse(image, text, &pipeline->resize, failure);
+    if (r > 0)
+        return failure_set(failure, -EINVAL,
+                           "image \"%.200s\": \"%.*s\" is no option: filter=bicubic or orient=exif",
+                           image, (int)option.size, option.text);
     if (r == 0 && pipeline->resize < pipeline->size)
         return failure_set(failure, -EINVAL,
                            "image \"%.200s\": a crop of %u pixels does not fit a shorter side of "

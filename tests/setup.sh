@@ -7,7 +7,7 @@ set -eu
 
 packages="build-essential cmake ninja-build pkg-config protobuf-c-compiler
  libarchive-dev libhwloc-dev libinih-dev libjpeg62-turbo-dev libprotobuf-c-dev libsmartcols-dev
- libspng-dev libsystemd-dev libuv1-dev libxxhash-dev
+ libspng-dev libsystemd-dev libuv1-dev libwebp-dev libxxhash-dev
  python3 python3-numpy python3-pil"
 for_tests="clang-format clang-tidy libcmocka-dev mypy
  python3-pip python3-setuptools python3-torch python3-wheel systemd util-linux"

@@ -181,6 +181,9 @@ PINCLIENT_API int pinclient_spec_seq(struct pinclient_spec *spec, uint32_t seq);
  * - `center-crop:S[:R]`: shorter side to R pixels (S * 8/7, 256 for 224), then the middle S x S
  * - `none` (default): no decoding; for sources of raw samples
  *
+ * Both crops take `,filter=bicubic` (instead of bilinear) and `,orient=exif` behind them: images are
+ * turned upright first, as their EXIF orientation says, instead of being taken as stored.
+ *
  * @return 0 or -EINVAL
  */
 PINCLIENT_API int pinclient_spec_image(struct pinclient_spec *spec, const char *image);

@@ -16,7 +16,7 @@ const struct bench_option bench_options_table[] = {
     {"source", BENCH_TEXT, AT(source), 0, 0, "SOURCE",
      "folder:DIR, tar:PATTERN, records:FILE, tokens:PATTERN or synthetic:SHAPE[:u8|f32[:N]]"},
     {"image", BENCH_TEXT, AT(image), 0, 0, "IMAGE",
-     "random-crop:S, center-crop:S[:R] or none (default none)"},
+     "random-crop:S, center-crop:S[:R], each [,filter=bicubic][,orient=exif], or none (default)"},
     {"flip", BENCH_REAL, AT(flip), 0, 1, "P", "probability of a horizontal flip (default 0)"},
     {"batch", BENCH_U32, AT(batch), 0, UINT32_MAX, "N", "samples of a batch"},
     {"device", BENCH_TEXT, AT(device), 0, 0, "DEVICE",

@@ -18,6 +18,7 @@
 #define PIPELINE_VERSION 1
 
 enum crop_kind { CROP_KIND_NONE, CROP_KIND_RANDOM, CROP_KIND_CENTER };
+enum filter_kind { FILTER_KIND_BILINEAR, FILTER_KIND_BICUBIC };
 
 struct pipeline {
     enum crop_kind crop;
@@ -26,6 +27,8 @@ struct pipeline {
     uint32_t area_min_ppm, area_max_ppm;
     uint32_t ratio_min_ppm, ratio_max_ppm; /* width / height */
     uint32_t flip_ppm;
+    enum filter_kind filter;
+    bool orient; /* upright as EXIF says, before anything else; else as stored */
 };
 
 /* Checks ranges and fills defaults for zeros (area 80000..1000000, ratio 750000..1333333; resize 0:
@@ -33,7 +36,7 @@ struct pipeline {
 int pipeline_check(struct pipeline *pipeline, struct failure *failure);
 
 /* "random-crop:224 area=80000..1000000 ratio=750000..1333333 flip=500000 v1": equal text, equal
- * pixels. Returns text. */
+ * pixels. " filter=bicubic" and " orient=exif" come before the version. Returns text. */
 const char *pipeline_text(const struct pipeline *pipeline, char *text, size_t size);
 
 /* Numbered as in proto/dtype.h, and as the samples' types. */
@@ -84,7 +87,7 @@ void decoder_free(struct decoder *decoder);
  * scale, index 0 for 1/1 .. 3 for 1/8; png in png. Of the JPEG files: without_end lacked their EOI
  * marker and nothing else; plain_inks held CMYK without Adobe's marker, taken as not inverted. */
 struct decoder_counts {
-    uint64_t jpeg[4], png;
+    uint64_t jpeg[4], png, webp;
     uint64_t without_end, plain_inks;
 };
 void decoder_counts_get(const struct decoder *decoder, struct decoder_counts *counts_p);
@@ -94,6 +97,23 @@ void decoder_counts_get(const struct decoder *decoder, struct decoder_counts *co
 int decoder_image(struct decoder *decoder, const struct pipeline *pipeline, const uint8_t *bytes,
                   size_t size, uint64_t seed, uint64_t epoch, uint64_t sample, uint8_t *out,
                   const char *name, struct failure *failure);
+
+/* What an image is, as far as its header could be read. */
+struct image_facts {
+    const char *format;     /* "jpeg", "png", "webp"; NULL: none of these */
+    uint32_t width, height; /* as stored; 0: unknown */
+    unsigned orientation;   /* 1..8, 1 also where EXIF says nothing */
+    char mode[64];          /* "ycbcr 4:2:0, progressive"; "" unknown */
+    bool without_end;       /* a JPEG file that lacks nothing but its EOI marker */
+};
+
+/* Decodes a whole image as it is stored, at its own size, for what is wrong with it; with keep set
+ * its pixels can be had from decoder_whole_pixels afterwards. Failures as decoder_image's; the
+ * facts are set in any case. */
+int decoder_whole(struct decoder *decoder, const uint8_t *bytes, size_t size, bool keep,
+                  const char *name, struct image_facts *facts_p, struct failure *failure);
+/* width * height * 3 bytes, RGB. */
+void decoder_whole_pixels(struct decoder *decoder, uint8_t *out);
 
 /* A box of pixels in the image, in its own coordinates. */
 struct box {

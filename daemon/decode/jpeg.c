@@ -140,11 +140,14 @@ static bool has_end(const struct jpeg *jpeg)
     return false;
 }
 
-/* Whether every coefficient came, of a file whose end is missing and whose rows were all read. */
+/* Whether every coefficient came, of a file whose end is missing and whose rows were all read.
+ * Arithmetic code does not show where it was cut: what is missing is read as zeros. */
 static bool is_complete(const struct jpeg *jpeg)
 {
     const struct jpeg_decompress_struct *info = &jpeg->info;
 
+    if (info->arith_code)
+        return false;
     for (int i = 0; i < info->num_components; i++) {
         /* Set when the first scan of a component starts. */
         if (!info->comp_info[i].quant_table)
@@ -210,7 +213,7 @@ static void read_rows(struct decoder *decoder, uint32_t n, uint32_t column, bool
             convert_cmyk(decoder->rows.row[i], info->output_width, info->saw_Adobe_marker);
         rows[i] = decoder->rows.row[i] + (size_t)column * RESIZE_PIXEL;
     }
-    resizer_rows(&decoder->resizer, rows, n);
+    image_rows(decoder, rows, n);
 }
 
 static uint32_t at_most(uint32_t n, uint32_t limit)
@@ -233,20 +236,20 @@ static bool can_crop(const struct jpeg_decompress_struct *info)
     return true;
 }
 
-/* Rows and columns that the resizer needs, after jpeg_start_decompress. */
+/* The rows and columns of decoder->region, after jpeg_start_decompress. */
 static int read_region(struct decoder *decoder, bool ended)
 {
     struct jpeg *jpeg = decoder->jpeg;
     struct jpeg_decompress_struct *info = &jpeg->info;
-    const struct resize_axis *x = &decoder->resizer.x, *y = &decoder->resizer.y;
+    const struct region *region = &decoder->region;
     JDIMENSION left = 0;
 
     /* Colours of a pixel depend on the columns beside it; at the edge of what is decoded they are
      * made up, so one column more is decoded on either side. */
-    if (ended && can_crop(info) && x->last - x->first + 2 < info->output_width) {
-        JDIMENSION right = at_most(x->last + 1, info->output_width), width;
+    if (ended && can_crop(info) && region->right - region->left + 2 < info->output_width) {
+        JDIMENSION right = at_most(region->right + 1, info->output_width), width;
 
-        left = x->first > 0 ? x->first - 1 : 0;
+        left = region->left > 0 ? region->left - 1 : 0;
         width = right - left;
         jpeg_crop_scanline(info, &left, &width);
     }
@@ -255,13 +258,13 @@ static int read_region(struct decoder *decoder, bool ended)
                  info->output_width);
         return -ENOMEM;
     }
-    if (ended && y->first > 0)
-        jpeg_skip_scanlines(info, y->first);
-    while (info->output_scanline < y->first)
-        read_rows(decoder, at_most(y->first - info->output_scanline, ROWS_MAX), 0, true);
-    while (info->output_scanline < y->last)
-        read_rows(decoder, at_most(y->last - info->output_scanline, ROWS_MAX), x->first - left,
-                  false);
+    if (ended && region->top > 0)
+        jpeg_skip_scanlines(info, region->top);
+    while (info->output_scanline < region->top)
+        read_rows(decoder, at_most(region->top - info->output_scanline, ROWS_MAX), 0, true);
+    while (info->output_scanline < region->bottom)
+        read_rows(decoder, at_most(region->bottom - info->output_scanline, ROWS_MAX),
+                  region->left - left, false);
     if (ended)
         return 0;
     while (info->output_scanline < info->output_height)
@@ -270,6 +273,29 @@ static int read_region(struct decoder *decoder, bool ended)
         return 0;
     snprintf(jpeg->message, sizeof jpeg->message, "premature end of file");
     return -EBADMSG;
+}
+
+static void tell_facts(const struct jpeg *jpeg, struct image_facts *facts)
+{
+    static const char *const spaces[] = {
+        [JCS_GRAYSCALE] = "gray", [JCS_RGB] = "rgb",   [JCS_YCbCr] = "ycbcr",
+        [JCS_CMYK] = "cmyk",      [JCS_YCCK] = "ycck",
+    };
+    const struct jpeg_decompress_struct *info = &jpeg->info;
+    const jpeg_component_info *first = info->comp_info;
+    const char *space = NULL;
+    char sampling[16] = "";
+
+    if (!facts)
+        return;
+    facts->width = info->image_width;
+    facts->height = info->image_height;
+    if ((size_t)info->jpeg_color_space < sizeof spaces / sizeof *spaces)
+        space = spaces[info->jpeg_color_space];
+    if (info->jpeg_color_space == JCS_YCbCr || info->jpeg_color_space == JCS_YCCK)
+        snprintf(sampling, sizeof sampling, " %dx%d", first->h_samp_factor, first->v_samp_factor);
+    snprintf(facts->mode, sizeof facts->mode, "%s%s%s%s", space ? space : "unknown", sampling,
+             info->progressive_mode ? ", progressive" : "", info->arith_code ? ", arithmetic" : "");
 }
 
 /* Everything that may jump. */
@@ -281,6 +307,7 @@ static int decode(struct decoder *decoder, const struct request *request)
 
     jpeg_mem_src(info, request->bytes, request->size);
     jpeg_read_header(info, TRUE);
+    tell_facts(jpeg, request->facts);
     rc = image_check_size(request, info->image_width, info->image_height,
                           jpeg_has_multiple_scans(info));
     if (rc < 0)
@@ -316,6 +343,8 @@ int jpeg_decode(struct decoder *decoder, const struct request *request)
         return rc;
     decoder->counts.jpeg[decoder->scale]++;
     decoder->counts.without_end += !jpeg->ended;
+    if (request->facts)
+        request->facts->without_end = !jpeg->ended;
     decoder->counts.plain_inks +=
         jpeg->info.out_color_space == JCS_CMYK && !jpeg->info.saw_Adobe_marker;
     return 0;

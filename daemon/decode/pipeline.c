@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "decode/decode.h"
+#include "decode/resize.h"
 #include "proto/dtype.h"
 
+_Static_assert((int)FILTER_KIND_BICUBIC == (int)RESIZE_BICUBIC, "filters");
 _Static_assert((int)TENSOR_BF16 == (int)SAMPLE_BF16 && TENSOR_BF16 + 1 == DTYPES, "element types");
 
 #define SIZE_MAX_PIXELS 8192 /* of a side of the result */
@@ -72,8 +74,13 @@ int pipeline_check(struct pipeline *pipeline, struct failure *failure)
         if (pipeline->flip_ppm)
             return failure_set(failure, -EINVAL, "flip %u millionths: only images with a crop flip",
                                pipeline->flip_ppm);
+        if (pipeline->filter != FILTER_KIND_BILINEAR || pipeline->orient)
+            return failure_set(failure, -EINVAL,
+                               "a filter or an orientation is given, but no crop");
         return 0;
     }
+    if ((unsigned)pipeline->filter > FILTER_KIND_BICUBIC)
+        return failure_set(failure, -EINVAL, "filter %d is unknown", (int)pipeline->filter);
     if (pipeline->crop != CROP_KIND_RANDOM && pipeline->crop != CROP_KIND_CENTER)
         return failure_set(failure, -EINVAL, "crop kind %d is unknown", (int)pipeline->crop);
     if (pipeline->size == 0 || pipeline->size > SIZE_MAX_PIXELS)
@@ -88,15 +95,19 @@ int pipeline_check(struct pipeline *pipeline, struct failure *failure)
 
 const char *pipeline_text(const struct pipeline *pipeline, char *text, size_t size)
 {
+    const char *filter = pipeline->filter == FILTER_KIND_BICUBIC ? " filter=bicubic" : "";
+    const char *orient = pipeline->orient ? " orient=exif" : "";
+
     switch (pipeline->crop) {
     case CROP_KIND_RANDOM:
-        snprintf(text, size, "random-crop:%u area=%u..%u ratio=%u..%u flip=%u v%d", pipeline->size,
-                 pipeline->area_min_ppm, pipeline->area_max_ppm, pipeline->ratio_min_ppm,
-                 pipeline->ratio_max_ppm, pipeline->flip_ppm, PIPELINE_VERSION);
+        snprintf(text, size, "random-crop:%u area=%u..%u ratio=%u..%u flip=%u%s%s v%d",
+                 pipeline->size, pipeline->area_min_ppm, pipeline->area_max_ppm,
+                 pipeline->ratio_min_ppm, pipeline->ratio_max_ppm, pipeline->flip_ppm, filter,
+                 orient, PIPELINE_VERSION);
         break;
     case CROP_KIND_CENTER:
-        snprintf(text, size, "center-crop:%u resize=%u flip=%u v%d", pipeline->size,
-                 pipeline->resize, pipeline->flip_ppm, PIPELINE_VERSION);
+        snprintf(text, size, "center-crop:%u resize=%u flip=%u%s%s v%d", pipeline->size,
+                 pipeline->resize, pipeline->flip_ppm, filter, orient, PIPELINE_VERSION);
         break;
     default:
         snprintf(text, size, "none v%d", PIPELINE_VERSION);

@@ -5,6 +5,7 @@
  * damaged one is bad whatever the crop.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <spng.h>
@@ -35,7 +36,7 @@ struct pending {
 
 static void flush_rows(struct decoder *decoder, struct pending *pending)
 {
-    resizer_rows(&decoder->resizer, pending->row, pending->n);
+    image_rows(decoder, pending->row, pending->n);
     pending->n = 0;
 }
 
@@ -43,11 +44,11 @@ static void flush_rows(struct decoder *decoder, struct pending *pending)
 static void feed_row(struct decoder *decoder, struct pending *pending, uint32_t y,
                      const uint8_t *row)
 {
-    const struct resizer *resizer = &decoder->resizer;
+    const struct region *region = &decoder->region;
 
-    if (y < resizer->y.first || y >= resizer->y.last)
+    if (y < region->top || y >= region->bottom)
         return;
-    pending->row[pending->n++] = row + (size_t)resizer->x.first * RESIZE_PIXEL;
+    pending->row[pending->n++] = row + (size_t)region->left * RESIZE_PIXEL;
     if (pending->n == ROWS_MAX)
         flush_rows(decoder, pending);
 }
@@ -94,6 +95,25 @@ static int decode_whole(struct decoder *decoder, const struct request *request, 
     return 0;
 }
 
+static void tell_facts(const struct request *request, const struct spng_ihdr *header)
+{
+    static const char *const types[] = {
+        [SPNG_COLOR_TYPE_GRAYSCALE] = "gray",
+        [SPNG_COLOR_TYPE_TRUECOLOR] = "rgb",
+        [SPNG_COLOR_TYPE_INDEXED] = "palette",
+        [SPNG_COLOR_TYPE_GRAYSCALE_ALPHA] = "gray and alpha",
+        [SPNG_COLOR_TYPE_TRUECOLOR_ALPHA] = "rgb and alpha",
+    };
+    struct image_facts *facts = request->facts;
+
+    if (!facts)
+        return;
+    facts->width = header->width;
+    facts->height = header->height;
+    snprintf(facts->mode, sizeof facts->mode, "%s, %u bits%s", types[header->color_type],
+             header->bit_depth, header->interlace_method ? ", interlaced" : "");
+}
+
 static uint32_t big_endian(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
@@ -123,6 +143,7 @@ int png_decode(struct decoder *decoder, const struct request *request)
     }
     if (error)
         return png_failure(request, error);
+    tell_facts(request, &header);
     interlaced = header.interlace_method != 0;
     rc = image_check_size(request, header.width, header.height, interlaced);
     if (rc == 0)

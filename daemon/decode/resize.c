@@ -18,6 +18,16 @@ static double triangle(double x)
     return x < 1.0 ? 1.0 - x : 0.0;
 }
 
+/* Keys' cubic with a = -1/2. The order of operations is part of the result. */
+static double cubic(double x)
+{
+    if (x < 0.0)
+        x = -x;
+    if (x < 1.0)
+        return (1.5 * x - 2.5) * x * x + 1.0;
+    return x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5 : 0.0;
+}
+
 static int axis_reserve(struct resize_axis *axis, size_t count, size_t taps)
 {
     if (axis->count_room < count) {
@@ -58,7 +68,7 @@ static void axis_deinit(struct resize_axis *axis)
 /* Output i, centred at center and reaching reach source pixels to both sides. Order and kind of the
  * floating-point operations are part of the result. */
 static void axis_set(struct resize_axis *axis, uint32_t i, double center, double reach,
-                     double sharpness, uint32_t size)
+                     double sharpness, const struct resize_span *span)
 {
     int32_t *coefficients = axis->coefficients + (size_t)i * axis->taps;
     int64_t low = (int64_t)(center - reach + 0.5);
@@ -68,15 +78,20 @@ static void axis_set(struct resize_axis *axis, uint32_t i, double center, double
 
     if (low < 0)
         low = 0;
-    if (high > size)
-        high = size;
+    if (high > span->size)
+        high = span->size;
     n = (uint32_t)(high - low);
     for (uint32_t k = 0; k < n; k++) {
-        axis->weights[k] = triangle(((double)(k + low) - center + 0.5) * sharpness);
+        double x = ((double)(k + low) - center + 0.5) * sharpness;
+
+        axis->weights[k] = span->filter == RESIZE_BICUBIC ? cubic(x) : triangle(x);
         total += axis->weights[k];
     }
-    for (uint32_t k = 0; k < n; k++)
-        coefficients[k] = (int32_t)(0.5 + axis->weights[k] / total * (1 << RESIZE_BITS));
+    for (uint32_t k = 0; k < n; k++) {
+        double scaled = axis->weights[k] / total * (1 << RESIZE_BITS);
+
+        coefficients[k] = (int32_t)(scaled < 0.0 ? scaled - 0.5 : scaled + 0.5);
+    }
     while (n > 1 && coefficients[n - 1] == 0)
         n--;
     while (skip + 1 < n && coefficients[skip] == 0)
@@ -96,7 +111,9 @@ static void axis_split(struct resize_axis *axis)
     for (size_t k = 0; k < n; k += 2) {
         uint32_t a = (uint32_t)axis->coefficients[k], b = (uint32_t)axis->coefficients[k + 1];
 
-        axis->split[k] = (int32_t)(a >> RESIZE_SPLIT_BITS | (b >> RESIZE_SPLIT_BITS) << 16);
+        /* A negative coefficient has a negative high part. */
+        axis->split[k] =
+            (int32_t)((a >> RESIZE_SPLIT_BITS & 0xffff) | (b >> RESIZE_SPLIT_BITS) << 16);
         axis->split[k + 1] = (int32_t)((a & mask) | (b & mask) << 16);
     }
 }
@@ -104,8 +121,9 @@ static void axis_split(struct resize_axis *axis)
 static int axis_init(struct resize_axis *axis, const struct resize_span *span)
 {
     double scale = span->length / span->full;
-    double reach = scale < 1.0 ? 1.0 : scale; /* the triangle's half width in source pixels */
-    double sharpness = 1.0 / reach;
+    double stretch = scale < 1.0 ? 1.0 : scale;
+    double reach = stretch * (span->filter == RESIZE_BICUBIC ? 2.0 : 1.0); /* in source pixels */
+    double sharpness = 1.0 / stretch;
     uint32_t taps = ((uint32_t)reach + 1) * 2 + 1;
     uint32_t first = UINT32_MAX, last = 0;
     int rc;
@@ -118,7 +136,7 @@ static int axis_init(struct resize_axis *axis, const struct resize_span *span)
     for (uint32_t i = 0; i < span->count; i++) {
         uint32_t at = span->window + (span->mirrored ? span->count - 1 - i : i);
 
-        axis_set(axis, i, span->from + (at + 0.5) * scale, reach, sharpness, span->size);
+        axis_set(axis, i, span->from + (at + 0.5) * scale, reach, sharpness, span);
         if (axis->start[i] < first)
             first = axis->start[i];
         if (axis->start[i] + axis->used[i] > last)
@@ -130,6 +148,11 @@ static int axis_init(struct resize_axis *axis, const struct resize_span *span)
     axis->last = span->origin + last;
     axis_split(axis);
     return 0;
+}
+
+static uint8_t clamp(int32_t value)
+{
+    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
 static void plain_horizontal(const struct resize_axis *axis, const uint8_t *const *rows,
@@ -151,9 +174,9 @@ static void plain_horizontal(const struct resize_axis *axis, const uint8_t *cons
             r >>= RESIZE_BITS;
             g >>= RESIZE_BITS;
             b >>= RESIZE_BITS;
-            to[0] = (uint8_t)(r > 255 ? 255 : r);
-            to[1] = (uint8_t)(g > 255 ? 255 : g);
-            to[2] = (uint8_t)(b > 255 ? 255 : b);
+            to[0] = clamp(r);
+            to[1] = clamp(g);
+            to[2] = clamp(b);
         }
     }
 }
@@ -171,7 +194,7 @@ static void plain_vertical(const struct resize_axis *axis, const uint8_t *rows, 
             for (uint32_t k = 0; k < axis->used[i]; k++)
                 sum += coefficients[k] * from[k * stride + at];
             sum >>= RESIZE_BITS;
-            out[at] = (uint8_t)(sum > 255 ? 255 : sum);
+            out[at] = clamp(sum);
         }
     }
 }

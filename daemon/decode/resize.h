@@ -1,5 +1,5 @@
 /*
- * Antialiased bilinear resizing of RGB images: a horizontal pass over each row
+ * Antialiased resizing of RGB images, bilinear or bicubic: a horizontal pass over each row
  * as it is decoded, then a vertical pass into the result. Fixed point with the
  * rounding of Pillow's 8-bit resize, and bit-identical to it.
  *
@@ -17,6 +17,9 @@
 #define RESIZE_PIXEL 4  /* bytes of a source pixel */
 #define RESIZE_SLACK 64 /* readable bytes behind the last source pixel of a row */
 
+/* Numbered as enum filter_kind. */
+enum resize_filter { RESIZE_BILINEAR, RESIZE_BICUBIC };
+
 /* What one direction does. All in pixels of the source, relative to origin. */
 struct resize_span {
     uint32_t origin; /* first source pixel that may count */
@@ -27,6 +30,7 @@ struct resize_span {
     uint32_t window; /* first of them that is wanted */
     uint32_t count;  /* how many are wanted */
     bool mirrored;   /* the wanted ones come out last first */
+    enum resize_filter filter;
 };
 
 /* The coefficients of one direction, for each output. */

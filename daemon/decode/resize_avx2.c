@@ -1,7 +1,8 @@
 /*
- * The resizer's passes with AVX2. A coefficient has 23 bits and is split in two
- * parts of 12 and 11, so that one instruction multiplies 16 pairs of 16 bits and
- * adds neighbours; the sum of both parts is the plain kernel's sum, exactly.
+ * The resizer's passes with AVX2. A coefficient has 24 bits with its sign
+ * and is split in two parts of 13 and 11, the high one signed, so that one instruction multiplies
+ * 16 pairs of 16 bits and adds neighbours; the sum of both parts is the plain kernel's sum,
+ * exactly.
  */
 #include "decode/resize.h"
 

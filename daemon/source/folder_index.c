@@ -46,7 +46,7 @@ static void walk_deinit(struct walk *walk)
 
 static bool has_known_extension(const char *name)
 {
-    static const char *const extensions[] = {".jpg", ".jpeg", ".png"};
+    static const char *const extensions[] = {".jpg", ".jpeg", ".png", ".webp"};
     size_t size = strlen(name);
 
     for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
@@ -343,10 +343,11 @@ static int folder_finish(struct walk *walk)
     source->fingerprint = XXH64_digest(state);
     XXH64_freeState(state);
     if (samples == 0)
-        return failure_set(walk->failure, -ENOENT,
-                           "folder %s: no .jpg, .jpeg or .png file in its %ju class folders, only "
-                           "%ju other files",
-                           source->name, (uintmax_t)source->classes, (uintmax_t)source->skipped);
+        return failure_set(
+            walk->failure, -ENOENT,
+            "folder %s: no .jpg, .jpeg, .png or .webp file in its %ju class folders, "
+            "only %ju other files",
+            source->name, (uintmax_t)source->classes, (uintmax_t)source->skipped);
     if (empty > 0)
         log_warning("folder %s: %ju of its %ju class folders hold no sample", source->name,
                     (uintmax_t)empty, (uintmax_t)source->classes);

@@ -29,7 +29,7 @@
 #define FIELDS_TEXT_MAX 256u
 
 /* Kinds of image by their field, the most wanted first. */
-static const char *const image_fields[] = {"jpg", "jpeg", "png"};
+static const char *const image_fields[] = {"jpg", "jpeg", "png", "webp"};
 #define IMAGE_NONE (sizeof image_fields / sizeof image_fields[0])
 
 /* The sample whose members are being read. */
@@ -140,9 +140,10 @@ static int sample_close(struct shard_walk *walk)
         return 0;
     sample->open = false;
     if (sample->image == IMAGE_NONE)
-        return failure_set(walk->failure, -EINVAL,
-                           "shard %s: sample %s has no field jpg, jpeg or png; its fields are: %s",
-                           walk->shard->file.name, key_at(walk, sample->key), sample->fields);
+        return failure_set(
+            walk->failure, -EINVAL,
+            "shard %s: sample %s has no field jpg, jpeg, png or webp; its fields are: %s",
+            walk->shard->file.name, key_at(walk, sample->key), sample->fields);
     int r = array_reserve(&tar->members, 1, sizeof sample->member, &tar->arena, walk->failure);
     if (r < 0)
         return r;

@@ -72,6 +72,21 @@ static void test_images(void **state)
     assert_int_equal(pipeline->area_min_ppm, 0);
     assert_int_equal(pinclient_spec_image(spec, "center-crop:224:224"), 0);
     assert_int_equal(pipeline->resize, 224);
+    assert_int_equal(pipeline->filter, PINSERVE__FILTER__FILTER_BILINEAR);
+    assert_false(pipeline->orient);
+    assert_int_equal(pinclient_spec_image(spec, "center-crop:224:250,orient=exif,filter=bicubic"),
+                     0);
+    assert_int_equal(pipeline->resize, 250);
+    assert_int_equal(pipeline->filter, PINSERVE__FILTER__FILTER_BICUBIC);
+    assert_true(pipeline->orient);
+    assert_int_equal(pinclient_spec_image(spec, "center-crop:224,filter=bicubic"), 0);
+    assert_int_equal(pipeline->resize, 256);
+    assert_false(pipeline->orient);
+    assert_int_equal(
+        pinclient_spec_image(spec, "random-crop:64,orient=exif,area=0.25..1,filter=bilinear"), 0);
+    assert_int_equal(pipeline->area_min_ppm, 250000);
+    assert_int_equal(pipeline->filter, PINSERVE__FILTER__FILTER_BILINEAR);
+    assert_true(pipeline->orient);
     assert_int_equal(pinclient_spec_image(spec, "none"), 0);
     assert_int_equal(pipeline->crop, PINSERVE__CROP_KIND__CROP_NONE);
     assert_int_equal(pipeline->flip_ppm, 500000);
@@ -94,6 +109,12 @@ static void test_wrong_images(void **state)
         "random-crop:224,area=0.5..1.5",
         "random-crop:224,ratio=3/0..4",
         "random-crop:224,size=1..2",
+        "random-crop:224,filter=lanczos",
+        "random-crop:224,orient",
+        "random-crop:224,orient=on",
+        "center-crop:224:256,",
+        "center-crop:224,area=0.1..1",
+        "center-crop:224,256",
         "center-crop:",
         "center-crop:224:200",
         "center-crop:224:",

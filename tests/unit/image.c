@@ -35,17 +35,17 @@ static void test_foreign(void **state)
         const char *text;
     } cases[] = {
         {"", 0, "c1/x.JPEG: empty file"},
-        {"BM\x36\0\0\0\0\0", 8, "c1/x.JPEG: is BMP data; only JPEG and PNG are decoded"},
+        {"BM\x36\0\0\0\0\0", 8, "c1/x.JPEG: is BMP data; only JPEG, PNG and WebP are decoded"},
         {"\x1f\x8b\x08\0\0\0", 6, "is gzip data"},
         {"\x28\xb5\x2f\xfd\0", 5, "is zstd data"},
-        {"RIFF\x10\0\0\0WEBPVP8 ", 16, "is WebP data"},
+        {"RIFF\x10\0\0\0WEBPVP8 ", 16, "c1/x.JPEG: WebP: premature end of file"},
         {"GIF89a\1\0", 8, "is GIF data"},
         {"II*\0\x08\0\0\0", 8, "is TIFF data"},
         {"\x89PNG", 4, "PNG: cut off after 4 bytes"},
         {"\x89", 1, "PNG: cut off after 1 bytes"},
         {"\xff\xd8", 2, "c1/x.JPEG: 2 bytes are no image"},
         {"\xff\xd8\xff", 3, "c1/x.JPEG: JPEG: "},
-        {"hello, world", 12, "neither JPEG nor PNG; starts with bytes 68 65 6c 6c"},
+        {"hello, world", 12, "neither JPEG, PNG nor WebP; starts with bytes 68 65 6c 6c"},
     };
     struct decoder *decoder = decoder_new();
     uint8_t out[BYTES];

@@ -20,7 +20,7 @@ struct jpeg_make {
     int horizontal, vertical; /* sampling factors of the first component */
     int components;           /* 1, 3, or 4 (inks) */
     J_COLOR_SPACE stored;     /* JCS_YCCK or JCS_CMYK of 4 components */
-    bool progressive;
+    bool progressive, arithmetic;
     bool separate_scans; /* sequential, a scan for each component */
     bool no_adobe;
     unsigned restart_rows;
@@ -84,6 +84,7 @@ static inline uint8_t *image_jpeg(const struct jpeg_make *make, const uint8_t *p
         jpeg_set_colorspace(&info, make->stored);
     if (make->no_adobe)
         info.write_Adobe_marker = FALSE;
+    info.arith_code = make->arithmetic;
     jpeg_set_quality(&info, make->quality ? make->quality : 90, TRUE);
     if (make->horizontal) {
         info.comp_info[0].h_samp_factor = make->horizontal;

@@ -255,6 +255,38 @@ static void test_only_end_missing(void **state)
     decoder_free(decoder);
 }
 
+/* The same coefficients in another code: the same pixels. Where it is cut does not show, so that
+ * its end marker has to be there. */
+static void test_arithmetic(void **state)
+{
+    struct decoder *decoder = decoder_new();
+    uint8_t out[32 * 32 * 3], whole[32 * 32 * 3];
+
+    (void)state;
+    for (size_t i = 0; i < MAKES; i++) {
+        struct jpeg_make make = makes[i];
+        struct failure failure = {0};
+        size_t size, coded_size;
+        uint8_t *jpeg = image_jpeg(&make, NULL, &size), *coded;
+
+        make.arithmetic = true;
+        coded = image_jpeg(&make, NULL, &coded_size);
+        assert_true(coded_size != size);
+        for (uint64_t sample = 0; sample < 10; sample++) {
+            size_t cut = coded_size / 2 + (coded_size / 2 - 2) * sample / 9;
+
+            assert_int_equal(decode(decoder, jpeg, size, sample, whole, &failure), 0);
+            if (decode(decoder, coded, coded_size, sample, out, &failure) < 0)
+                fail_msg("file %zu: %s", i, failure.text);
+            assert_memory_equal(out, whole, sizeof out);
+            assert_int_equal(decode(decoder, coded, cut, sample, out, &failure), -EBADMSG);
+        }
+        free(jpeg);
+        free(coded);
+    }
+    decoder_free(decoder);
+}
+
 /* Junk behind the end harms nothing. */
 static void test_trailing_bytes(void **state)
 {
@@ -364,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_inks),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_only_end_missing),
+        cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_trailing_bytes),
         cmocka_unit_test(test_dimensions),
         cmocka_unit_test(test_damage),

@@ -26,6 +26,14 @@ static void test_defaults(void **state)
     assert_int_equal(pipeline_check(&center, NULL), 0);
     assert_string_equal(pipeline_text(&center, text, sizeof text),
                         "center-crop:224 resize=256 flip=0 v1");
+    center.orient = true;
+    assert_string_equal(pipeline_text(&center, text, sizeof text),
+                        "center-crop:224 resize=256 flip=0 orient=exif v1");
+    random.filter = FILTER_KIND_BICUBIC;
+    random.orient = true;
+    assert_string_equal(pipeline_text(&random, text, sizeof text),
+                        "random-crop:224 area=80000..1000000 ratio=750000..1333333 flip=0 "
+                        "filter=bicubic orient=exif v1");
     assert_int_equal(pipeline_check(&none, NULL), 0);
     assert_string_equal(pipeline_text(&none, text, sizeof text), "none v1");
 }
@@ -76,6 +84,9 @@ static void test_refused(void **state)
         {{.crop = CROP_KIND_CENTER, .size = 224, .ratio_max_ppm = 1}, "ratio 0..1"},
         {{.flip_ppm = 5}, "flip 5 millionths: only images with a crop flip"},
         {{.size = 224}, "but no crop"},
+        {{.orient = true}, "a filter or an orientation is given, but no crop"},
+        {{.filter = FILTER_KIND_BICUBIC}, "a filter or an orientation is given, but no crop"},
+        {{.crop = CROP_KIND_RANDOM, .size = 9, .filter = (enum filter_kind)2}, "filter 2 is"},
         {{.crop = (enum crop_kind)7, .size = 1}, "crop kind 7 is unknown"},
     };
 

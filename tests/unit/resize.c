@@ -81,11 +81,14 @@ static void test_identity(void **state)
 }
 
 /* One row of gray values, resized: Pillow's results. */
-static void check_row(const uint8_t *from, uint32_t n, const uint8_t *to, uint32_t count)
+static void check_row(enum resize_filter filter, const uint8_t *from, uint32_t n, const uint8_t *to,
+                      uint32_t count)
 {
     struct resizer resizer = {0};
     struct resize_span x = span_of(n, count), y = span_of(1, 1);
     uint8_t *image = image_new(n, 1), *out;
+
+    x.filter = y.filter = filter;
 
     for (uint32_t i = 0; i < n; i++)
         memset(image + (size_t)i * RESIZE_PIXEL, from[i], 3);
@@ -103,12 +106,18 @@ static void test_values(void **state)
     static const uint8_t wave[10] = {0, 255, 17, 200, 90, 91, 3, 254, 128, 60};
 
     (void)state;
-    check_row(wave, 10, (const uint8_t[]){122, 101, 124}, 3);
-    check_row(wave, 10, (const uint8_t[]){88, 121, 146, 91, 63, 193, 84}, 7);
-    check_row(wave, 10,
+    check_row(RESIZE_BILINEAR, wave, 10, (const uint8_t[]){122, 101, 124}, 3);
+    check_row(RESIZE_BILINEAR, wave, 10, (const uint8_t[]){88, 121, 146, 91, 63, 193, 84}, 7);
+    check_row(RESIZE_BILINEAR, wave, 10,
               (const uint8_t[]){0, 128, 215, 57, 109, 182, 108, 91, 76, 18, 129, 233, 149, 94, 60},
               15);
-    check_row(wave, 10, (const uint8_t[]){111}, 1);
+    check_row(RESIZE_BILINEAR, wave, 10, (const uint8_t[]){111}, 1);
+    check_row(RESIZE_BICUBIC, wave, 10, (const uint8_t[]){119, 102, 125}, 3);
+    check_row(RESIZE_BICUBIC, wave, 10, (const uint8_t[]){91, 124, 147, 89, 54, 205, 75}, 7);
+    check_row(RESIZE_BICUBIC, wave, 10,
+              (const uint8_t[]){0, 134, 239, 38, 101, 197, 105, 89, 78, 0, 131, 254, 150, 85, 56},
+              15);
+    check_row(RESIZE_BICUBIC, wave, 10, (const uint8_t[]){111}, 1);
 }
 
 /* What one direction of a random case does. */
@@ -121,6 +130,7 @@ static struct resize_span random_span(uint32_t *size_p)
     span.count = 1 + random_below(full);
     span.window = random_below(full - span.count + 1);
     span.mirrored = random_below(2);
+    span.filter = random_below(2) ? RESIZE_BICUBIC : RESIZE_BILINEAR;
     span.from = random_below(2) ? 0.0 : random_below(8) / 8.0;
     span.length = span.size - span.from;
     if (span.length > 1 && random_below(2))

@@ -33,7 +33,8 @@ class Loader:
       `synthetic:3x224x224`, as in pinclient.h; a path alone is a folder. Opened by this process,
       with its rights
     - `batch_size`: samples of a batch, of this rank
-    - `image`: `random-crop:SIZE`, `center-crop:SIZE[:SHORTER-SIDE]`, or None for raw samples
+    - `image`: `random-crop:SIZE`, `center-crop:SIZE[:SHORTER-SIDE]`, or None for raw samples;
+      `,filter=bicubic` and `,orient=exif` may stand behind a crop
     - `flip`: probability of a horizontal flip, 0 to 1
     - `seq`: length of token sequences, for tokens: a sample has one token more
     - `shuffle`, `seed`: whether, and the key of the order and of every random choice. A batch
