@@ -1,77 +1,21 @@
 /*
- * The book of a pool. Most regions here are records without memory: the pool
- * never touches any. Rounding and idle regions are tested on real ones, too.
+ * The book of a pool. Most regions here are records without memory; rounding is
+ * tested on a real one, too.
  */
 #include "memory/pool.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "proto/limits.h"
+#include "pool_record.h"
 
-#define KIB UINT64_C(1024)
 #define MIB (UINT64_C(1) << 20)
-#define PAGE ((uint64_t)SLOT_ALIGN)
-
-static const struct account_limits unlimited = {
-    .max = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
-
-/* A record of a region whose memory is not needed; address is only a number. */
-static struct region *record_make(uint64_t bytes, struct account *payer)
-{
-    struct region *region = calloc(1, sizeof(*region));
-
-    assert_non_null(region);
-    region->fd = region->linger_fd = -1;
-    region->bytes = bytes;
-    region->numa_node = -1;
-    if (payer)
-        assert_int_equal(charge_acquire(&region->charge, payer, ACCOUNT_PINNED, bytes, NULL), 0);
-    return region;
-}
-
-static struct region *record_add(struct pool *pool, uint64_t bytes, struct account *payer,
-                                 uint64_t now)
-{
-    struct region *region = record_make(bytes, payer);
-
-    pool_add_region(pool, region, now);
-    return region;
-}
-
-static void pool_empty(struct pool *pool)
-{
-    struct region *region;
-
-    while ((region = pool_take_idle(pool, UINT64_MAX, 0, 0)) != NULL)
-        region_free(region);
-    assert_null(pool_region_next(pool, 0));
-    pool_free(pool);
-}
-
-/* Takes and grows as a caller does. */
-static void take(struct pool *pool, struct account *tenant, uint64_t bytes, uint32_t count,
-                 uint64_t *memory)
-{
-    uint32_t regions = 0;
-    uint64_t region_bytes = 0;
-
-    if (pool_take(pool, tenant, false, bytes, count, memory, &regions, &region_bytes) == 0)
-        return;
-    for (uint32_t i = 0; i < regions; i++)
-        record_add(pool, region_bytes, tenant, 0);
-    assert_int_equal(pool_take(pool, tenant, false, bytes, count, memory, &regions, &region_bytes),
-                     0);
-}
 
 static void test_starts_empty_and_says_what_is_needed(void **state)
 {
@@ -250,156 +194,6 @@ static void test_giving_twice_changes_nothing(void **state)
     pool_empty(pool);
 }
 
-static void test_region_holds_one_tenant(void **state)
-{
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
-    uint64_t a[2], b[2];
-
-    (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
-    take(pool, one, PAGE, 1, a);
-    take(pool, two, PAGE, 1, b);
-    assert_int_equal(memory_region(a[0]), 1);
-    assert_int_equal(memory_region(b[0]), 2);
-    assert_int_equal(one->used[ACCOUNT_PINNED], 8 * PAGE);
-    assert_int_equal(two->used[ACCOUNT_PINNED], 8 * PAGE);
-
-    /* Without slots it is nobody's: the node pays, until the next tenant does. */
-    pool_give(pool, a[0], 0);
-    assert_int_equal(one->used[ACCOUNT_PINNED], 0);
-    assert_int_equal(accounts.node.used[ACCOUNT_PINNED], 16 * PAGE);
-    take(pool, two, 5 * PAGE, 2, b); /* 7 pages are free in region 2, and 8 in region 1 */
-    assert_int_equal(memory_region(b[0]), 2);
-    assert_int_equal(memory_region(b[1]), 1);
-    assert_int_equal(two->used[ACCOUNT_PINNED], 16 * PAGE);
-    assert_int_equal(accounts.node.used[ACCOUNT_PINNED], 16 * PAGE);
-
-    pool_give(pool, b[0], 0);
-    pool_give(pool, b[1], 0);
-    pool_give(pool, UINT64_C(2) << 32, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
-static void test_mapped_region_never_changes_hands(void **state)
-{
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
-    uint64_t a, b;
-
-    (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
-    take(pool, one, PAGE, 1, &a);
-    pool_set_mapped(pool, 1);
-    pool_set_mapped(pool, 99);
-    pool_give(pool, a, 100);
-    assert_int_equal(one->used[ACCOUNT_PINNED], 8 * PAGE); /* still charged */
-    take(pool, two, PAGE, 1, &b);
-    assert_int_equal(memory_region(b), 2);
-    take(pool, one, PAGE, 1, &a);
-    assert_int_equal(memory_region(a), 1); /* its own it may have again */
-    pool_give(pool, a, 200);
-    /* Taken out in spite of pool.min, which keeps the other. */
-    pool_give(pool, b, 200);
-    struct region *region = pool_take_idle(pool, 300, 100, 16 * PAGE);
-    assert_non_null(region);
-    assert_int_equal(region->id, 1);
-    region_free(region);
-    assert_null(pool_take_idle(pool, 300, 100, 8 * PAGE));
-    assert_int_equal(one->used[ACCOUNT_PINNED], 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
-static void test_region_made_for_a_tenant_waits_for_it(void **state)
-{
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
-    uint64_t memory, region_bytes;
-    uint32_t regions;
-
-    (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
-    record_add(pool, 8 * PAGE, one, 0);
-    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
-    assert_int_equal(pool_take(pool, one, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
-    pool_give(pool, memory, 0);
-    /* One of the node's (pool.min) is for anybody. */
-    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
-    pool_give(pool, memory, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
-/* Memory that one tenant's batches were copied from can serve another's copies, but no client of
- * another may look at it; nor at its own tenant's newer batches beside the old ones. */
-static void test_what_a_tenant_left_is_shown_to_no_other(void **state)
-{
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
-    uint64_t copied, shown, region_bytes;
-    uint32_t regions;
-
-    (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
-    record_add(pool, 8 * PAGE, &accounts.node, 0);
-    assert_int_equal(pool_take(pool, one, false, PAGE, 1, &copied, &regions, &region_bytes), 0);
-    pool_give(pool, copied, 0);
-    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 1);
-    assert_int_equal(pool_take(pool, two, false, PAGE, 1, &copied, &regions, &region_bytes), 0);
-    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 1);
-    assert_int_equal(regions, 1);
-    record_add(pool, region_bytes, two, 0);
-    assert_int_equal(pool_take(pool, two, true, PAGE, 1, &shown, &regions, &region_bytes), 0);
-    assert_int_equal(memory_region(shown), 2);
-    pool_give(pool, copied, 0);
-    pool_give(pool, shown, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
-/* Another's idle region is larger than the limit allows: a smaller one of its own serves, and
- * asking again does not ask for more. */
-static void test_limit_forbids_an_idle_region(void **state)
-{
-    struct account_limits limits = unlimited;
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
-    uint64_t memory, region_bytes = 0;
-    uint32_t regions = 0;
-
-    (void)state;
-    limits.max[ACCOUNT_PINNED] = 12 * PAGE;
-    accounts_init(&accounts, &unlimited, &limits);
-    struct account *tenant = account_ref(&accounts, "one");
-    struct region *large = record_add(pool, 16 * PAGE, &accounts.node, 0);
-    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
-    assert_int_equal(regions, 1);
-    assert_int_equal(region_bytes, 8 * PAGE);
-    assert_ptr_equal(large->charge.account, &accounts.node);
-    record_add(pool, region_bytes, tenant, 0);
-    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
-    assert_int_equal(memory_region(memory), 2);
-    assert_int_equal(tenant->used[ACCOUNT_PINNED], 8 * PAGE);
-    pool_give(pool, memory, 0);
-    pool_empty(pool);
-    account_unref(tenant);
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
 static void test_idle_regions(void **state)
 {
     struct pool *pool = pool_new(8 * PAGE);
@@ -460,114 +254,6 @@ static void test_info_sums_regions(void **state)
     pool_empty(pool);
 }
 
-/* -- random histories ------------------------------------------------------------------------ */
-
-#define TENANTS 3
-#define SLOTS_MAX 400
-#define REGION_PAGES 32
-#define REGIONS_SEEN 20000
-
-struct held {
-    uint64_t memory;
-    uint32_t pages;
-    int tenant;
-};
-
-static uint64_t random_state = 42;
-
-static uint32_t random_below(uint32_t bound)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % bound);
-}
-
-/* No two slots overlap, none spans its region's end, no region has two tenants, and the sums are
- * right. */
-static void check_held(struct pool *pool, const struct held *held, uint32_t n_held,
-                       const struct accounts *accounts)
-{
-    static int owner[REGIONS_SEEN];
-    static uint64_t taken[REGIONS_SEEN];
-    struct pool_info info;
-    uint64_t used = 0, bytes = 0;
-
-    for (struct region *region = pool_region_next(pool, 0); region;
-         region = pool_region_next(pool, region->id + 1)) {
-        assert_true(region->id < REGIONS_SEEN);
-        owner[region->id] = -1;
-        taken[region->id] = 0;
-        bytes += region->bytes;
-    }
-    for (uint32_t i = 0; i < n_held; i++) {
-        struct region *region = pool_slot(pool, held[i].memory, NULL, NULL);
-        uint32_t start = (uint32_t)held[i].memory;
-        assert_non_null(region);
-        assert_true((start + held[i].pages) * PAGE <= region->bytes);
-        assert_true(region->bytes <= 64 * PAGE);
-        for (uint32_t page = start; page < start + held[i].pages; page++) {
-            assert_false(taken[region->id] >> page & 1);
-            taken[region->id] |= UINT64_C(1) << page;
-        }
-        assert_true(owner[region->id] == -1 || owner[region->id] == held[i].tenant);
-        owner[region->id] = held[i].tenant;
-        used += held[i].pages * PAGE;
-    }
-    pool_info_get(pool, &info);
-    assert_int_equal(info.slots, n_held);
-    assert_int_equal(info.used_bytes, used);
-    assert_int_equal(info.bytes, bytes);
-    assert_int_equal(accounts->node.used[ACCOUNT_PINNED], bytes);
-}
-
-static void test_thousands_of_random_takes_and_gives(void **state)
-{
-    static struct held held[SLOTS_MAX];
-    struct pool *pool = pool_new(REGION_PAGES * PAGE);
-    struct accounts accounts;
-    struct account *tenants[TENANTS];
-    char key[32];
-    uint32_t n_held = 0;
-    uint64_t memory[16];
-
-    (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    for (int i = 0; i < TENANTS; i++) {
-        snprintf(key, sizeof(key), "uid %d", i);
-        tenants[i] = account_ref(&accounts, key);
-    }
-    for (uint64_t now = 0; now < 10000; now++) {
-        uint32_t what = random_below(100);
-        uint32_t count = 1 + random_below(16);
-        if (what < 30 && n_held + count <= SLOTS_MAX) {
-            int tenant = (int)random_below(TENANTS);
-            uint32_t pages = 1 + random_below(random_below(10) ? 12 : 40);
-            take(pool, tenants[tenant], pages * PAGE, count, memory);
-            for (uint32_t i = 0; i < count; i++)
-                held[n_held++] = (struct held){memory[i], pages, tenant};
-        } else if (what < 95 && n_held > 0) {
-            for (uint32_t i = 0; i < 4 && n_held > 0; i++) {
-                uint32_t which = random_below(n_held);
-                pool_give(pool, held[which].memory, now);
-                held[which] = held[--n_held];
-            }
-        } else if (what < 97 && n_held > 0) {
-            pool_set_mapped(pool, memory_region(held[random_below(n_held)].memory));
-        } else {
-            region_free(pool_take_idle(pool, now, 20, 2 * REGION_PAGES * PAGE));
-        }
-        check_held(pool, held, n_held, &accounts);
-    }
-    while (n_held > 0)
-        pool_give(pool, held[--n_held].memory, 10000);
-    check_held(pool, held, 0, &accounts);
-    pool_empty(pool);
-    for (int i = 0; i < TENANTS; i++) {
-        assert_int_equal(tenants[i]->used[ACCOUNT_PINNED], 0);
-        account_unref(tenants[i]);
-    }
-    assert_int_equal(accounts_deinit(&accounts), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,14 +262,8 @@ int main(void)
         cmocka_unit_test(test_first_fit_within_regions),
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_giving_twice_changes_nothing),
-        cmocka_unit_test(test_region_holds_one_tenant),
-        cmocka_unit_test(test_mapped_region_never_changes_hands),
-        cmocka_unit_test(test_region_made_for_a_tenant_waits_for_it),
-        cmocka_unit_test(test_what_a_tenant_left_is_shown_to_no_other),
-        cmocka_unit_test(test_limit_forbids_an_idle_region),
         cmocka_unit_test(test_idle_regions),
         cmocka_unit_test(test_info_sums_regions),
-        cmocka_unit_test(test_thousands_of_random_takes_and_gives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
