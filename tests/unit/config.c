@@ -1,7 +1,9 @@
 /*
- * config.c and config_file.c: values, relations, error texts, and that the
- * configuration file and the manual page tell the defaults of the code.
+ * config.c and config_file.c: values, and the relations between them.
  */
+#include "config.h"
+
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,109 +11,8 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "config.h"
+#include "config_file.h"
 #include "log.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
-
-/* Every key with another value than its default. */
-static const char other_values[] =
-    "[daemon]\nsocket = /tmp/a b.sock\nsocket_mode = 0600\n"
-    "socket_group = gpu\ntenant = cgroup\n"
-    "device_program = /opt/pinserved-device\n"
-    "\n[pool]\nmin = 128 MiB\nmax = 3 GiB\nregion = 2 MiB\n"
-    "idle = 1500ms\nlock = require\n"
-    "\n[placement]\nnuma = strict\ntopology = synthetic:node:2 pu:2\n"
-    "\n[workers]\nper_numa_node = 7\nbatches = 3\n"
-    "\n[io]\nstuck = 2min\nthreads = 9\nahead = 3 MiB\n"
-    "\n[device]\nipc = off\nrings = off\nidle = 0\ngather = off\ngather_min = 1 MiB\n"
-    "gather_max = 5 GiB\nuse = GPU-8f1c, GPU-0a2b\n"
-    "\n[limits]\npeers = 5\njobs = 6\npeers_total = 7\n"
-    "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\n"
-    "\n[log]\nlevel = debug\nlines_per_second = 99\n";
-
-static char folder[64];
-static char file_path[96];
-
-static int make_folder(void **state)
-{
-    const char *base = getenv("TMPDIR");
-
-    (void)state;
-    snprintf(folder, sizeof folder, "%.40s/config.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(file_path, sizeof file_path, "%s/test.conf", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(file_path);
-    return rmdir(folder);
-}
-
-static void write_file(const char *text)
-{
-    FILE *file = fopen(file_path, "w");
-
-    assert_non_null(file);
-    assert_int_not_equal(fputs(text, file), EOF);
-    assert_int_equal(fclose(file), 0);
-}
-
-static int read_text(struct config *config, const char *text, struct failure *failure)
-{
-    write_file(text);
-    return config_read_file(config, file_path, failure);
-}
-
-static char *print(const struct config *config)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-
-    assert_non_null(stream);
-    config_print(config, stream);
-    assert_int_equal(fclose(stream), 0);
-    return text;
-}
-
-/* What reading text fails with; the path is replaced by FILE. */
-static void assert_refused(const char *text, const char *expected)
-{
-    struct config config;
-    struct failure failure = {0};
-    char whole[FAILURE_TEXT_MAX];
-
-    config_init(&config, 100 * GIB);
-    assert_int_equal(read_text(&config, text, &failure), -EINVAL);
-    assert_int_equal(failure.code, -EINVAL);
-    snprintf(whole, sizeof whole, "%s:%s", file_path, expected);
-    assert_string_equal(failure.text, whole);
-    config_deinit(&config);
-}
-
-static void assert_set_refused(const char *assignment, const char *expected)
-{
-    struct config config;
-    struct failure failure = {0};
-
-    config_init(&config, 100 * GIB);
-    assert_int_equal(config_set(&config, assignment, &failure), -EINVAL);
-    assert_string_equal(failure.text, expected);
-    config_deinit(&config);
-}
 
 static void test_defaults(void **state)
 {
@@ -241,113 +142,13 @@ static void test_percent_of_the_cgroup_limit(void **state)
     config_deinit(&config);
 }
 
-static void test_unknown_keys_name_line_and_nearest(void **state)
-{
-    (void)state;
-    assert_refused("pool_sise = 1 GiB\n", "1: unknown key pool_sise; the nearest is pool.min");
-    assert_refused("# x\n[pool]\nmin = 1\n\npool_sise = 1\n",
-                   "5: unknown key pool.pool_sise; the nearest is pool.min");
-    assert_refused("[pool]\nmaxx = 1\n", "2: unknown key pool.maxx; the nearest is pool.max");
-    assert_refused("[pol]\nregion = 1\n", "2: unknown key pol.region; the nearest is pool.region");
-    assert_refused("[pool]\nper-numa-node = 1\n",
-                   "2: unknown key pool.per-numa-node; the nearest is workers.per_numa_node");
-    assert_refused("[log]\nLevel = info\n", "2: unknown key log.Level; the nearest is log.level");
-    assert_refused("[limits]\npool_max = 1\n",
-                   "2: unknown key limits.pool_max; the nearest is pool.max");
-}
-
-static void test_wrong_values_name_line_and_what_is_allowed(void **state)
-{
-    static const struct {
-        const char *text, *expected;
-    } cases[] = {
-        {"[pool]\nregion = 1 MiB\n",
-         "2: pool.region = \"1 MiB\" is not allowed: it is a size such as 64 MiB, at least 2 MiB "
-         "and at most 1 GiB"},
-        {"[pool]\nregion = 2 GiB\n",
-         "2: pool.region = \"2 GiB\" is not allowed: it is a size such as 64 MiB, at least 2 MiB "
-         "and at most 1 GiB"},
-        {"[pool]\nmin = 64 Mb\n",
-         "2: pool.min = \"64 Mb\" is not allowed: it is a size such as 512 MiB, 2 GB or 5%"},
-        {"[pool]\nmax = 0\n", "2: pool.max = \"0\" is not allowed: it is auto, or a size such as "
-                              "512 MiB, 2 GB or 10%, at least 2 MiB"},
-        {"[pool]\nmin = 101%\n",
-         "2: pool.min = \"101%\" is not allowed: it is a size such as 512 MiB, 2 GB or 5%"},
-        {"[pool]\nidle = 5\n",
-         "2: pool.idle = \"5\" is not allowed: it is a time such as 500ms, 60s or 5min"},
-        {"[io]\nstuck = 99ms\n",
-         "2: io.stuck = \"99ms\" is not allowed: it is a time such as 5s, at least 100ms"},
-        {"[pool]\n\nlock = yes\n",
-         "3: pool.lock = \"yes\" is not allowed: it is try, require or off"},
-        {"[device]\nipc = true\n", "2: device.ipc = \"true\" is not allowed: it is on or off"},
-        {"[daemon]\nsocket_mode = 0680\n",
-         "2: daemon.socket_mode = \"0680\" is not allowed: it is an octal mode such as 0660, at "
-         "most 0777"},
-        {"[daemon]\nsocket_mode = 4660\n",
-         "2: daemon.socket_mode = \"4660\" is not allowed: it is an octal mode such as 0660, at "
-         "most 0777"},
-        {"[limits]\njobs = 0\n",
-         "2: limits.jobs = \"0\" is not allowed: it is a number from 1 to 65536"},
-        {"[limits]\njobs = -1\n",
-         "2: limits.jobs = \"-1\" is not allowed: it is a number from 1 to 65536"},
-        {"[limits]\njobs = 18446744073709551617\n",
-         "2: limits.jobs = \"18446744073709551617\" is not allowed: it is a number from 1 to "
-         "65536"},
-        {"[limits]\njobs =\n",
-         "2: limits.jobs = \"\" is not allowed: it is a number from 1 to 65536"},
-        {"[placement]\ntopology = x.xml\n",
-         "2: placement.topology = \"x.xml\" is not allowed: it is empty, xml:FILE or "
-         "synthetic:DESCRIPTION"},
-        {"[device]\nuse = GPU-1,,GPU-2\n",
-         "2: device.use = \"GPU-1,,GPU-2\" is not allowed: it is auto, host, host:ADDRESS, or "
-         "UUIDs such as GPU-8f1c2a..., with commas between them"},
-        {"[device]\nuse = host:\n",
-         "2: device.use = \"host:\" is not allowed: it is auto, host, host:ADDRESS, or UUIDs such "
-         "as GPU-8f1c2a..., with commas between them"},
-        {"[device]\nuse = 0\n",
-         "2: device.use = \"0\" is not allowed: it is auto, host, host:ADDRESS, or "
-         "UUIDs such as GPU-8f1c2a..., with commas between them"},
-        /* An indented key is the rest of the value before it: this must not pass unseen. */
-        {"[pool]\nmin = 1 MiB\n  max = 2 GiB\n",
-         "2: pool.min = \"1 MiB max = 2 GiB\" is not allowed: it is a size such as 512 MiB, 2 GB "
-         "or 5%"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_refused(cases[i].text, cases[i].expected);
-}
-
-static void test_lines_that_are_none(void **state)
-{
-    char text[512];
-
-    (void)state;
-    assert_refused("[pool]\nmin 1\n", "2: neither a comment, nor [section], nor key = value");
-    assert_refused("[pool\nmin = 1\n", "1: neither a comment, nor [section], nor key = value");
-    snprintf(text, sizeof text, "\n[daemon]\nsocket = /%0300d\n", 0);
-    assert_refused(text, "3: the line is too long; a value may go on in indented lines");
-}
-
-static void test_the_first_failure_is_told(void **state)
-{
-    (void)state;
-    assert_refused("[pool]\nmin = x\nmax = y\nbad\n",
-                   "2: pool.min = \"x\" is not allowed: it is a size such as 512 MiB, 2 GB or 5%");
-}
-
-static void test_files_that_cannot_be_read(void **state)
+static void assert_set_refused(const char *assignment, const char *expected)
 {
     struct config config;
     struct failure failure = {0};
-    char expected[256];
 
-    (void)state;
-    config_init(&config, GIB);
-    assert_int_equal(config_read_file(&config, "/nowhere/pinserved.conf", &failure), -ENOENT);
-    assert_string_equal(failure.text, "/nowhere/pinserved.conf: No such file or directory");
-    assert_int_equal(config_read_file(&config, folder, &failure), -EISDIR);
-    snprintf(expected, sizeof expected, "%s: Is a directory", folder);
+    config_init(&config, 100 * GIB);
+    assert_int_equal(config_set(&config, assignment, &failure), -EINVAL);
     assert_string_equal(failure.text, expected);
     config_deinit(&config);
 }
@@ -425,135 +226,6 @@ static void test_pool_min_is_whole_regions(void **state)
     }
 }
 
-static void test_print_reads_back(void **state)
-{
-    struct config a, b;
-
-    (void)state;
-    config_init(&a, 100 * GIB);
-    assert_int_equal(read_text(&a, other_values, NULL), 0);
-    char *printed = print(&a);
-    assert_string_equal(printed, other_values);
-    config_init(&b, 100 * GIB);
-    assert_int_equal(read_text(&b, printed, NULL), 0);
-    char *again = print(&b);
-    assert_string_equal(again, printed);
-    free(again);
-    free(printed);
-
-    /* And with what config_finish computes. */
-    config_deinit(&a);
-    config_deinit(&b);
-    config_init(&a, 100 * GIB + 1);
-    config_init(&b, 100 * GIB + 1);
-    assert_int_equal(config_finish(&a, NULL), 0);
-    printed = print(&a);
-    assert_int_equal(read_text(&b, printed, NULL), 0);
-    assert_int_equal(b.pool_max, a.pool_max);
-    again = print(&b);
-    assert_string_equal(again, printed);
-    free(again);
-    free(printed);
-    config_deinit(&a);
-    config_deinit(&b);
-}
-
-/* Appends "section.key" of each key of a file, in order. */
-static void list_keys(const char *text, FILE *list)
-{
-    char section[32] = "", key[32];
-
-    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (sscanf(line, "[%31[a-z_]]", section) == 1)
-            continue;
-        if (sscanf(line, "%31[a-z_] =", key) == 1)
-            fprintf(list, "%s.%s\n", section, key);
-    }
-}
-
-/* text, a file with every key, has all keys, no others, and the defaults. */
-static void assert_defaults(const char *text)
-{
-    struct config standard, told;
-    char *expected = NULL, *found = NULL;
-    size_t size;
-
-    config_init(&standard, 100 * GIB);
-    char *printed = print(&standard);
-    FILE *list = open_memstream(&expected, &size);
-    list_keys(printed, list);
-    fclose(list);
-    list = open_memstream(&found, &size);
-    list_keys(text, list);
-    fclose(list);
-    assert_string_equal(found, expected);
-
-    config_init(&told, 100 * GIB);
-    struct failure failure = {0};
-    assert_int_equal(read_text(&told, other_values, NULL), 0);
-    if (read_text(&told, text, &failure) < 0)
-        fail_msg("%s", failure.text);
-    char *as_told = print(&told);
-    assert_string_equal(as_told, printed);
-    free(as_told);
-    free(found);
-    free(expected);
-    free(printed);
-    config_deinit(&told);
-    config_deinit(&standard);
-}
-
-static FILE *open_source(const char *name)
-{
-    char path[1024];
-
-    snprintf(path, sizeof path, "%s/%s", SOURCE_DIR, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    return file;
-}
-
-static void test_defaults_of_the_configuration_file(void **state)
-{
-    FILE *source = open_source("config/pinserved.conf");
-    char line[256], *text = NULL, key[32];
-    size_t size;
-    FILE *uncommented = open_memstream(&text, &size);
-
-    (void)state;
-    while (fgets(line, sizeof line, source))
-        if (line[0] == '[')
-            fputs(line, uncommented);
-        else if (sscanf(line, "#%31[a-z_] =", key) == 1 && strchr(line, '='))
-            fputs(line + 1, uncommented);
-        else
-            assert_true(line[0] == '#' || line[0] == '\n');
-    fclose(source);
-    fclose(uncommented);
-    assert_defaults(text);
-    free(text);
-}
-
-static void test_defaults_of_the_manual_page(void **state)
-{
-    FILE *source = open_source("config/pinserved.conf.5");
-    char line[256], *text = NULL, section[32], key[32], value[64];
-    size_t size;
-    FILE *file = open_memstream(&text, &size);
-
-    (void)state;
-    while (fgets(line, sizeof line, source))
-        if (sscanf(line, ".SS [%31[a-z]]", section) == 1)
-            fprintf(file, "[%s]\n", section);
-        else if (sscanf(line, ".BR %31[a-z_] \" (default: %63[^)])\"", key, value) == 2)
-            fprintf(file, "%s = %s\n", key, strcmp(value, "empty") == 0 ? "" : value);
-    fclose(source);
-    fclose(file);
-    assert_defaults(text);
-    free(text);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,17 +234,9 @@ int main(void)
         cmocka_unit_test(test_values_from_file),
         cmocka_unit_test(test_syntax),
         cmocka_unit_test(test_percent_of_the_cgroup_limit),
-        cmocka_unit_test(test_unknown_keys_name_line_and_nearest),
-        cmocka_unit_test(test_wrong_values_name_line_and_what_is_allowed),
-        cmocka_unit_test(test_lines_that_are_none),
-        cmocka_unit_test(test_the_first_failure_is_told),
-        cmocka_unit_test(test_files_that_cannot_be_read),
         cmocka_unit_test(test_set),
         cmocka_unit_test(test_relations),
         cmocka_unit_test(test_pool_min_is_whole_regions),
-        cmocka_unit_test(test_print_reads_back),
-        cmocka_unit_test(test_defaults_of_the_configuration_file),
-        cmocka_unit_test(test_defaults_of_the_manual_page),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

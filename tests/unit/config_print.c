@@ -1,0 +1,169 @@
+/*
+ * A printed configuration reads back, and the configuration file and the manual
+ * page tell the defaults of the code.
+ */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config_file.h"
+
+static char *print(const struct config *config)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+
+    assert_non_null(stream);
+    config_print(config, stream);
+    assert_int_equal(fclose(stream), 0);
+    return text;
+}
+
+static void test_print_reads_back(void **state)
+{
+    struct config a, b;
+
+    (void)state;
+    config_init(&a, 100 * GIB);
+    assert_int_equal(read_text(&a, other_values, NULL), 0);
+    char *printed = print(&a);
+    assert_string_equal(printed, other_values);
+    config_init(&b, 100 * GIB);
+    assert_int_equal(read_text(&b, printed, NULL), 0);
+    char *again = print(&b);
+    assert_string_equal(again, printed);
+    free(again);
+    free(printed);
+
+    /* And with what config_finish computes. */
+    config_deinit(&a);
+    config_deinit(&b);
+    config_init(&a, 100 * GIB + 1);
+    config_init(&b, 100 * GIB + 1);
+    assert_int_equal(config_finish(&a, NULL), 0);
+    printed = print(&a);
+    assert_int_equal(read_text(&b, printed, NULL), 0);
+    assert_int_equal(b.pool_max, a.pool_max);
+    again = print(&b);
+    assert_string_equal(again, printed);
+    free(again);
+    free(printed);
+    config_deinit(&a);
+    config_deinit(&b);
+}
+
+/* Appends "section.key" of each key of a file, in order. */
+static void list_keys(const char *text, FILE *list)
+{
+    char section[32] = "", key[32];
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "[%31[a-z_]]", section) == 1)
+            continue;
+        if (sscanf(line, "%31[a-z_] =", key) == 1)
+            fprintf(list, "%s.%s\n", section, key);
+    }
+}
+
+/* text, a file with every key, has all keys, no others, and the defaults. */
+static void assert_defaults(const char *text)
+{
+    struct config standard, told;
+    char *expected = NULL, *found = NULL;
+    size_t size;
+
+    config_init(&standard, 100 * GIB);
+    char *printed = print(&standard);
+    FILE *list = open_memstream(&expected, &size);
+    list_keys(printed, list);
+    fclose(list);
+    list = open_memstream(&found, &size);
+    list_keys(text, list);
+    fclose(list);
+    assert_string_equal(found, expected);
+
+    config_init(&told, 100 * GIB);
+    struct failure failure = {0};
+    assert_int_equal(read_text(&told, other_values, NULL), 0);
+    if (read_text(&told, text, &failure) < 0)
+        fail_msg("%s", failure.text);
+    char *as_told = print(&told);
+    assert_string_equal(as_told, printed);
+    free(as_told);
+    free(found);
+    free(expected);
+    free(printed);
+    config_deinit(&told);
+    config_deinit(&standard);
+}
+
+static FILE *open_source(const char *name)
+{
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/%s", SOURCE_DIR, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    return file;
+}
+
+static void test_defaults_of_the_configuration_file(void **state)
+{
+    FILE *source = open_source("config/pinserved.conf");
+    char line[256], *text = NULL, key[32];
+    size_t size;
+    FILE *uncommented = open_memstream(&text, &size);
+
+    (void)state;
+    while (fgets(line, sizeof line, source))
+        if (line[0] == '[')
+            fputs(line, uncommented);
+        else if (sscanf(line, "#%31[a-z_] =", key) == 1 && strchr(line, '='))
+            fputs(line + 1, uncommented);
+        else
+            assert_true(line[0] == '#' || line[0] == '\n');
+    fclose(source);
+    fclose(uncommented);
+    assert_defaults(text);
+    free(text);
+}
+
+static void test_defaults_of_the_manual_page(void **state)
+{
+    FILE *source = open_source("config/pinserved.conf.5");
+    char line[256], *text = NULL, section[32], key[32], value[64];
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+
+    (void)state;
+    while (fgets(line, sizeof line, source))
+        if (sscanf(line, ".SS [%31[a-z]]", section) == 1)
+            fprintf(file, "[%s]\n", section);
+        else if (sscanf(line, ".BR %31[a-z_] \" (default: %63[^)])\"", key, value) == 2)
+            fprintf(file, "%s = %s\n", key, strcmp(value, "empty") == 0 ? "" : value);
+    fclose(source);
+    fclose(file);
+    assert_defaults(text);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_print_reads_back),
+        cmocka_unit_test(test_defaults_of_the_configuration_file),
+        cmocka_unit_test(test_defaults_of_the_manual_page),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
