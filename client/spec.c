@@ -68,6 +68,8 @@ void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open)
     open->epoch = spec->epoch;
     open->step = spec->step;
     open->token = spec->token;
+    open->bad = spec->bad;
+    open->bad_limit = spec->has_bad_limit ? (Pinserve__BadLimit *)&spec->bad_limit : NULL;
     open->name = spec->name;
 }
 
@@ -82,8 +84,6 @@ int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *te
     return 0;
 }
 
-/* "area=0.08..1" or "ratio=3/4..4/3" after the size of a random crop. */
-static int crop_option(const char *image, struct parse_text option, Pinserve__Pipeline *pipeline,
 /* "filter=bicubic" or "orient=exif", which every crop has; 1: the option is none of these. */
 static int image_option(const char *image, struct parse_text option, Pinserve__Pipeline *pipeline,
                         struct failure *failure)
@@ -107,6 +107,8 @@ static int image_option(const char *image, struct parse_text option, Pinserve__P
     return 0;
 }
 
+/* "area=0.08..1" or "ratio=3/4..4/3" after the size of a random crop. */
+static int crop_option(const char *image, struct parse_text option, Pinserve__Pipeline *pipeline,
                        struct failure *failure)
 {
     struct parse_text key = parse_cut(&option, '=');

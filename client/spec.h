@@ -5,6 +5,8 @@
 #ifndef PINSERVE_CLIENT_SPEC_H
 #define PINSERVE_CLIENT_SPEC_H
 
+#include <stdbool.h>
+
 #include "handle.h"
 #include "pinclient.h"
 #include "pinserve.pb-c.h"
@@ -22,6 +24,9 @@ struct pinclient_spec {
     uint32_t batch, depth;
     char *device;
     Pinserve__Delivery delivery;
+    Pinserve__BadSamples bad;
+    bool has_bad_limit;
+    Pinserve__BadLimit bad_limit;
     uint64_t epoch, step;
     Pinserve__ResumeToken *token; /* NULL: start at epoch and step */
     char *name;

@@ -181,8 +181,8 @@ PINCLIENT_API int pinclient_spec_seq(struct pinclient_spec *spec, uint32_t seq);
  * - `center-crop:S[:R]`: shorter side to R pixels (S * 8/7, 256 for 224), then the middle S x S
  * - `none` (default): no decoding; for sources of raw samples
  *
- * Both crops take `,filter=bicubic` (instead of bilinear) and `,orient=exif` behind them: images are
- * turned upright first, as their EXIF orientation says, instead of being taken as stored.
+ * Both crops take `,filter=bicubic` (instead of bilinear) and `,orient=exif` behind them: images
+ * are turned upright first, as their EXIF orientation says, instead of being taken as stored.
  *
  * @return 0 or -EINVAL
  */
@@ -231,6 +231,22 @@ PINCLIENT_API int pinclient_spec_shuffle(struct pinclient_spec *spec, const char
  *  @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_last(struct pinclient_spec *spec, const char *last);
 
+/**
+ * What becomes of a sample whose bytes are bad: damaged, cut off, empty, no image, too large.
+ *
+ * - `fail` (default): the job ends, naming the sample
+ * - `substitute`: the first readable sample behind it in the epoch's order takes its place, of at
+ *   most 64, whoever's rank that is; `index` and `label` are the substitute's
+ * - `blank`: zeros; `index` stays, and `label` where it is known without reading the sample
+ *
+ * The tensor `status` marks the sample, also where it would be padding. Behind the last two may
+ * stand how many are borne in an epoch of this rank, counted in step order from where the job
+ * starts: `substitute:100` or `blank:0.5%`. More of them end the job. Storage that fails is no bad
+ * sample: it ends the job. `pinctl jobs --bad JOB` lists what was bad.
+ * @return 0 or -EINVAL
+ */
+PINCLIENT_API int pinclient_spec_bad(struct pinclient_spec *spec, const char *bad);
+
 /** This process's share: rank of world; default 0 of 1. @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_shard(struct pinclient_spec *spec, uint32_t rank, uint32_t world);
 
@@ -273,8 +289,8 @@ PINCLIENT_API int pinclient_job_info(const struct pinclient_job *job,
  * @param batch_p     a lease; give it back with pinclient_release()
  * @return 0; PINCLIENT_EPOCH_END; -ETIMEDOUT; -EINTR (a signal); -EBUSY: all `depth` batches are
  *         leased, so that none can come; or an error that is final for the job: -EPIPE (the daemon
- *         is gone), -EBADMSG (a bad sample, named), -EPROTO (the daemon contradicts itself), others
- *         of the daemon. -EPERM in a forked child
+ *         is gone), -EBADMSG (a bad sample, or too many), -EPROTO (the daemon contradicts itself),
+ *         others of the daemon. -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_next(struct pinclient_job *job, int timeout_ms,
                                  struct pinclient_batch **batch_p);

@@ -16,7 +16,8 @@ const struct bench_option bench_options_table[] = {
     {"source", BENCH_TEXT, AT(source), 0, 0, "SOURCE",
      "folder:DIR, tar:PATTERN, records:FILE, tokens:PATTERN or synthetic:SHAPE[:u8|f32[:N]]"},
     {"image", BENCH_TEXT, AT(image), 0, 0, "IMAGE",
-     "random-crop:S, center-crop:S[:R], each [,filter=bicubic][,orient=exif], or none (default)"},
+     "random-crop:S, center-crop:S[:R], each [,filter=bicubic][,orient=exif], or none (default "
+     "none)"},
     {"flip", BENCH_REAL, AT(flip), 0, 1, "P", "probability of a horizontal flip (default 0)"},
     {"batch", BENCH_U32, AT(batch), 0, UINT32_MAX, "N", "samples of a batch"},
     {"device", BENCH_TEXT, AT(device), 0, 0, "DEVICE",
@@ -28,6 +29,8 @@ const struct bench_option bench_options_table[] = {
     {"shuffle", BENCH_TEXT, AT(shuffle), 0, 0, "ORDER", "full or none (default full)"},
     {"last", BENCH_TEXT, AT(last), 0, 0, "HOW",
      "an epoch's incomplete batch: drop, pad or partial (default drop)"},
+    {"bad", BENCH_TEXT, AT(bad), 0, 0, "HOW",
+     "bad samples: fail, blank or substitute[:N|:P%], up to N or P% of an epoch (default fail)"},
     {"rank", BENCH_U32, AT(rank), 0, UINT32_MAX, "R", "this rank, with --world (default 0)"},
     {"world", BENCH_U32, AT(world), 1, UINT32_MAX, "W", "number of ranks (default 1)"},
     {"seq", BENCH_U32, AT(seq), 1, UINT32_MAX, "N",
@@ -52,6 +55,7 @@ void bench_options_init(struct bench_options *options)
         .depth = 4,
         .shuffle = "full",
         .last = "drop",
+        .bad = "fail",
         .world = 1,
         .jobs = 1,
     };
@@ -192,6 +196,7 @@ int bench_options_spec(const struct bench_options *options, uint32_t i,
     rc = rc < 0 ? rc : pinclient_spec_seed(spec, options->seed);
     rc = rc < 0 ? rc : pinclient_spec_shuffle(spec, options->shuffle);
     rc = rc < 0 ? rc : pinclient_spec_last(spec, options->last);
+    rc = rc < 0 ? rc : pinclient_spec_bad(spec, options->bad);
     rc = rc < 0 ? rc : pinclient_spec_shard(spec, options->rank, options->world);
     rc = rc < 0 ? rc : pinclient_spec_name(spec, name);
     if (rc < 0) {

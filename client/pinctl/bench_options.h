@@ -24,6 +24,7 @@ struct bench_options {
     uint64_t seed;
     const char *shuffle;
     const char *last;
+    const char *bad;
     uint32_t rank, world;
     uint32_t seq; /* 0: no tokens */
     uint32_t jobs;

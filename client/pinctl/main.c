@@ -40,15 +40,15 @@ static int run_version(const struct options *options)
     return PINCTL_DONE;
 }
 
-static Pinserve__QueryKind query_kind(enum command command)
+static Pinserve__QueryKind query_kind(const struct options *options)
 {
-    switch (command) {
+    switch (options->command) {
     case COMMAND_DEVICES:
         return PINSERVE__QUERY_KIND__QUERY_DEVICES;
     case COMMAND_POOLS:
         return PINSERVE__QUERY_KIND__QUERY_POOLS;
     case COMMAND_JOBS:
-        return PINSERVE__QUERY_KIND__QUERY_JOBS;
+        return options->bad ? PINSERVE__QUERY_KIND__QUERY_BAD : PINSERVE__QUERY_KIND__QUERY_JOBS;
     case COMMAND_STATS:
         return PINSERVE__QUERY_KIND__QUERY_STATS;
     default:
@@ -60,7 +60,7 @@ static int print_report(struct connection *connection, const struct options *opt
                         struct failure *failure)
 {
     struct report report = REPORT_INIT;
-    int rc = query_report(connection, query_kind(options->command), 0, &report, failure);
+    int rc = query_report(connection, query_kind(options), options->bad, &report, failure);
 
     if (rc == 0 && options->json)
         report_json(&report, stdout);

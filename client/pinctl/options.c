@@ -8,6 +8,8 @@
 #include <getopt.h>
 #include <string.h>
 
+#include "client/parse.h"
+
 #define OPTIONS_MAX 40
 
 enum {
@@ -15,6 +17,7 @@ enum {
     OPTION_JSON,
     OPTION_HELP,
     OPTION_WATCH,
+    OPTION_BAD,
     OPTION_BENCH, /* and the places in bench_options_table behind it */
 };
 
@@ -26,7 +29,7 @@ static const struct {
     {"status", COMMAND_STATUS, "the daemon at a glance, with its warnings"},
     {"devices", COMMAND_DEVICES, "GPUs and the host device, and where they are fed from"},
     {"pools", COMMAND_POOLS, "pinned memory of each device and where its pages lie"},
-    {"jobs", COMMAND_JOBS, "who is fed, who starves and why"},
+    {"jobs", COMMAND_JOBS, "who is fed, who starves and why; --bad JOB: its bad samples"},
     {"stats", COMMAND_STATS, "totals since the start; --watch: rates, every second"},
     {"bench", COMMAND_BENCH, "consume batches and measure; see pinctl bench --help"},
     {"version", COMMAND_VERSION, "the version of pinctl"},
@@ -48,6 +51,8 @@ static void build_table(enum command command, struct option *table)
     add_option(table, &n, "help", false, OPTION_HELP);
     if (command == COMMAND_STATS)
         add_option(table, &n, "watch", false, OPTION_WATCH);
+    if (command == COMMAND_JOBS)
+        add_option(table, &n, "bad", true, OPTION_BAD);
     for (size_t i = 0; command == COMMAND_BENCH && i < bench_options_count; i++) {
         const struct bench_option *option = &bench_options_table[i];
         add_option(table, &n, option->name, option->kind != BENCH_FLAG, OPTION_BENCH + (int)i);
@@ -95,6 +100,11 @@ static int parse_options(int argc, char **argv, const char *rule, struct options
             return 0;
         case OPTION_WATCH:
             options->watch = true;
+            break;
+        case OPTION_BAD:
+            if (parse_whole(parse_from(optarg), UINT64_MAX, &options->bad) < 0 || !options->bad)
+                return failure_set(failure, -EINVAL, "--bad %s: the number of a job is wanted",
+                                   optarg);
             break;
         case '?':
         case ':':

@@ -27,6 +27,7 @@ struct options {
     bool json;
     bool help; /* print it and do nothing else */
     bool watch;
+    uint64_t bad; /* jobs: list the bad samples of this one; 0: the jobs */
     enum command command;
     struct bench_options bench;
 };

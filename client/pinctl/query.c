@@ -44,6 +44,10 @@ static void find_rows(Pinserve__Report *report, Pinserve__QueryKind kind,
         *rows_p = (ProtobufCMessage **)report->jobs;
         *n_p = report->n_jobs;
         return;
+    case PINSERVE__QUERY_KIND__QUERY_BAD:
+        *rows_p = (ProtobufCMessage **)report->bad;
+        *n_p = report->n_bad;
+        return;
     default:
         *rows_p = NULL;
         *n_p = 0;

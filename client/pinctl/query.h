@@ -16,8 +16,8 @@ struct connection;
 /* Connects to the daemon at socket (NULL: the usual places). An exit status of pinctl.h. */
 int query_connect(const char *socket, struct connection **connection_p, struct failure *failure);
 
-/* The rows of a report: DeviceReports, PoolReports or JobReports as the kind says, or one
- * StatusReport or StatsReport. The rows belong to the pages, and these to the report. */
+/* The rows of a report: DeviceReports, PoolReports, JobReports or BadSamples as the kind says, or
+ * one StatusReport or StatsReport. The rows belong to the pages, and these to the report. */
 struct report {
     Pinserve__QueryKind kind;
     ProtobufCMessage **rows;
@@ -31,8 +31,9 @@ struct report {
         .n_rows = 0                                                                                \
     }
 
-/* Asks for all rows; job 0: of all jobs. *report (REPORT_INIT) is deinitialised by the caller also
- * on error. The daemon's error; -EPROTO: it answered something else. */
+/* Asks for all rows; job 0: of all jobs; bad samples are those of one. *report (REPORT_INIT) is
+ * deinitialised by the caller also on error. The daemon's error; -EPROTO: it answered something
+ * else. */
 int query_report(struct connection *connection, Pinserve__QueryKind kind, uint64_t job,
                  struct report *report, struct failure *failure);
 

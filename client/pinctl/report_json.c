@@ -131,6 +131,8 @@ static const char *list_name(Pinserve__QueryKind kind)
         return "pools";
     case PINSERVE__QUERY_KIND__QUERY_JOBS:
         return "jobs";
+    case PINSERVE__QUERY_KIND__QUERY_BAD:
+        return "bad";
     default:
         return NULL;
     }

@@ -132,6 +132,7 @@ static int print_stats(const Pinserve__StatsReport *stats, FILE *out)
     table_pair(table, "slot wait", "%.1f us a batch", mean.slot_wait);
     table_pair(table, "copy", "%.1f us a batch", mean.copy);
     table_pair(table, "hold", "%.1f us a batch", mean.hold);
+    table_pair(table, "bad samples", "%" PRIu64, stats->bad);
     table_pair(table, "jobs opened", "%" PRIu64, stats->jobs_opened);
     table_pair(table, "jobs failed", "%" PRIu64, stats->jobs_failed);
     table_pair(table, "peers seen", "%" PRIu64, stats->peers_seen);
@@ -267,6 +268,7 @@ static int print_jobs(const struct report *report, FILE *out)
         {"READY", true},
         {"LEASED", true},
         {"STARVED", true},
+        {"BAD", true},
         {"SOURCE", false, true},
         {"ERROR", false, true},
     };
@@ -292,8 +294,27 @@ static int print_jobs(const struct report *report, FILE *out)
         table_cell(table, "%" PRIu32 "/%" PRIu32, job->ready, job->depth);
         table_cell(table, "%" PRIu32, job->leased);
         table_cell(table, "%" PRIu64, job->starved);
+        table_cell(table, "%" PRIu64, job->bad);
         table_cell(table, "%s", job->source);
         table_cell(table, "%s", job->error);
+    }
+    return table_print(table, out);
+}
+
+static int print_bad(const struct report *report, FILE *out)
+{
+    static const struct table_column columns[] = {
+        {"SAMPLE", true}, {"NAME"}, {"REASON", false, true}};
+    cleanup_table struct table *table = table_new(columns, COUNT(columns), true);
+
+    if (!table)
+        return -ENOMEM;
+    for (size_t i = 0; i < report->n_rows; i++) {
+        const Pinserve__BadSample *bad = (const Pinserve__BadSample *)report->rows[i];
+        table_row(table);
+        table_cell(table, "%" PRIu64, bad->sample);
+        table_cell(table, "%s", bad->name);
+        table_cell(table, "%s", bad->reason);
     }
     return table_print(table, out);
 }
@@ -309,6 +330,8 @@ int report_text(const struct report *report, FILE *out)
         return print_pools(report, out);
     case PINSERVE__QUERY_KIND__QUERY_JOBS:
         return print_jobs(report, out);
+    case PINSERVE__QUERY_KIND__QUERY_BAD:
+        return print_bad(report, out);
     default:
         return print_stats((const Pinserve__StatsReport *)report->rows[0], out);
     }

@@ -201,9 +201,7 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
     job->starved += job->handed == 0 && job->delivery != DELIVERY_COPY;
     job->delivered++;
     job->losses = 0;
-    job->bad += lease->bad;
     job->bad_epoch += lease->bad;
-    job->core->bad += lease->bad;
     job->core->bytes += job->slot_bytes;
     lease->state = LEASE_HANDED;
     lease->since = now;
@@ -274,6 +272,8 @@ int core_release(struct core *core, uint64_t peer, uint64_t job_id, uint32_t lea
     if (held->state != LEASE_HANDED || held->generation != generation)
         return -EPROTO;
     stage_add(&job->stages.hold_ns, &job->core->stages.hold_ns, held->since, now);
+    job->bad += held->bad;
+    core->bad += held->bad;
     if (held->slot != NONE)
         feed_release(&job->feed, held->slot);
     job->handed--;

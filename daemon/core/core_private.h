@@ -108,7 +108,7 @@ struct job {
     struct cursor start, next; /* next: to be handed off */
     struct core_bad_limit bad_limit;
     uint64_t bad_max;        /* in an epoch */
-    uint64_t bad, bad_epoch; /* handed off; in the epoch of next */
+    uint64_t bad, bad_epoch; /* released; handed off in the epoch of next */
 
     struct feed feed;
     struct lease *leases;

@@ -80,7 +80,7 @@ void bad_list_add(struct bad_list *list, uint64_t job, uint64_t sample, const ch
     uint32_t n = insert(list, sample, name, reason);
     pthread_mutex_unlock(&list->lock);
     if (n > 0 && n <= BAD_LIST_LOGGED)
-        log_warning("job %" PRIu64 ": bad sample %s: %s%s", job, name, reason,
+        log_warning("job %" PRIu64 ": bad sample: %s%s", job, reason,
                     n == BAD_LIST_LOGGED ? "; further ones are not logged, only counted and listed"
                                          : "");
 }

@@ -4,7 +4,8 @@
  * wrong. Reads commands from standard input when told to.
  *
  *   consume [--socket PATH] --source S [--image I] [--flip P] [--batch N] [--device D]
- *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--rank R --world W]
+ *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--bad B]
+ *           [--rank R --world W]
  *           [--start EPOCH:STEP] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
  *           [--seq N] [--values] [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first]
  * [--again N]
@@ -223,6 +224,7 @@ enum {
     SEED,
     SHUFFLE,
     LAST,
+    BAD,
     RANK,
     WORLD,
     START,
@@ -252,6 +254,7 @@ static const struct option options[] = {
     {"seed", required_argument, NULL, SEED},
     {"shuffle", required_argument, NULL, SHUFFLE},
     {"last", required_argument, NULL, LAST},
+    {"bad", required_argument, NULL, BAD},
     {"rank", required_argument, NULL, RANK},
     {"world", required_argument, NULL, WORLD},
     {"start", required_argument, NULL, START},
@@ -299,6 +302,8 @@ static int spec_option(struct pinclient_spec *spec, int option, const char *valu
         return pinclient_spec_shuffle(spec, value);
     case LAST:
         return pinclient_spec_last(spec, value);
+    case BAD:
+        return pinclient_spec_bad(spec, value);
     case RANK:
         rank = (unsigned)strtoul(value, NULL, 10);
         return world > rank ? pinclient_spec_shard(spec, rank, world) : 0;

@@ -333,8 +333,8 @@ static void act_batch_ready(struct sim *sim, struct sim_job *job, const struct c
     *lease = (struct sim_lease){.held = true,
                                 .generation = action->generation,
                                 .ring = action->ring,
-                                .memory = action->memory};
-    job->bad += sim_bad(job, job->delivered);
+                                .memory = action->memory,
+                                .batch = job->delivered};
     job->bad_epoch += sim_bad(job, job->delivered);
     EXPECT(sim, job->bad_epoch <= sim_bad_max(job), JOB "%" PRIu64 " bad samples are handed off",
            job->id, job->bad_epoch);

@@ -73,6 +73,7 @@ struct sim_lease {
     uint32_t generation; /* of the last hand-off */
     uint32_t ring;
     uint64_t memory;
+    int64_t batch;
 };
 
 struct sim_job {
@@ -86,7 +87,7 @@ struct sim_job {
     bool announced, closing, told, deaf, failing, peer_gone;
     enum delivery reserved; /* that its slots are for; auto: none were asked for */
     struct cursor next;
-    uint64_t bad, bad_epoch;  /* samples handed off; of the epoch of next */
+    uint64_t bad, bad_epoch;  /* samples released; handed off in the epoch of next */
     unsigned losses;          /* of its ring with the device, without a batch handed off between */
     int64_t delivered, asked; /* number of the next batch to be handed off, to be decoded first */
     struct sim_memory memory[SIM_DEPTH];

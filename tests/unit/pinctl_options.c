@@ -109,6 +109,21 @@ static void test_refusals_name_the_word(void **state)
     assert_refused("bench: unexpected argument x", "bench", "x", "--source", "a", "--batch", "1");
 }
 
+static void test_bad_samples_of_a_job(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("jobs"), 0);
+    assert_int_equal(options.bad, 0);
+    assert_int_equal(PARSE("jobs", "--bad", "17"), 0);
+    assert_int_equal(options.bad, 17);
+    assert_refused("--bad x: the number of a job is wanted", "jobs", "--bad", "x");
+    assert_refused("--bad 0: the number of a job is wanted", "jobs", "--bad", "0");
+    assert_refused("--bad needs a value", "jobs", "--bad");
+    assert_refused("unknown option --bad", "pools", "--bad", "1");
+    assert_int_equal(BENCH("--bad", "blank:3"), 0);
+    assert_string_equal(options.bench.bad, "blank:3");
+}
+
 static void test_watch(void **state)
 {
     (void)state;
@@ -267,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_options_of_the_program_stand_anywhere),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_refusals_name_the_word),
+        cmocka_unit_test(test_bad_samples_of_a_job),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_bench_defaults),
         cmocka_unit_test(test_bench_values),

@@ -75,6 +75,7 @@ static Pinserve__JobReport job_report(Pinserve__Stages *stages)
     job.steps = 100;
     job.delivered = 5;
     job.starved = 6;
+    job.bad = 9;
     job.stages = stages;
     return job;
 }
@@ -107,14 +108,34 @@ static void test_empty_lists(void **state)
         {PINSERVE__QUERY_KIND__QUERY_JOBS, "{\n  \"jobs\": []\n}\n"},
         {PINSERVE__QUERY_KIND__QUERY_POOLS, "{\n  \"pools\": []\n}\n"},
         {PINSERVE__QUERY_KIND__QUERY_DEVICES, "{\n  \"devices\": []\n}\n"},
+        {PINSERVE__QUERY_KIND__QUERY_BAD, "{\n  \"bad\": []\n}\n"},
     };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct report report = report_of(cases[i].kind, NULL, 0);
         char *text = as_json(&report);
         assert_string_equal(text, cases[i].json);
         free(text);
         free(as_text(&report));
     }
+}
+
+static void test_bad_samples(void **state)
+{
+    (void)state;
+    Pinserve__BadSample bad = PINSERVE__BAD_SAMPLE__INIT;
+    bad.sample = 17;
+    bad.name = "s-0.tar:a/17.jpg@10752";
+    bad.reason = "s-0.tar: a/17.jpg at 10752 is empty";
+    ProtobufCMessage *rows[] = {&bad.base};
+    struct report report = report_of(PINSERVE__QUERY_KIND__QUERY_BAD, rows, 1);
+    char *text = as_json(&report);
+    assert_contains(text, "\"sample\": 17,");
+    assert_contains(text, "\"name\": \"s-0.tar:a/17.jpg@10752\",");
+    assert_contains(text, "\"reason\": \"s-0.tar: a/17.jpg at 10752 is empty\"");
+    free(text);
+    text = as_text(&report);
+    assert_contains(text, "17 s-0.tar:a/17.jpg@10752 s-0.tar: a/17.jpg at 10752 is empty");
+    free(text);
 }
 
 static void test_jobs_text(void **state)
@@ -129,7 +150,7 @@ static void test_jobs_text(void **state)
     assert_contains(text, " running ");
     assert_contains(text, " 7/100 ");
     assert_contains(text, " 3/4 ");
-    assert_contains(text, "folder:/data");
+    assert_contains(text, " 9 folder:/data");
     free(text);
 }
 
@@ -314,15 +335,11 @@ static void test_rates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jobs_json),
-        cmocka_unit_test(test_empty_lists),
-        cmocka_unit_test(test_jobs_text),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_status_is_one_object),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_stage_means),
-        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_jobs_json),   cmocka_unit_test(test_empty_lists),
+        cmocka_unit_test(test_bad_samples), cmocka_unit_test(test_jobs_text),
+        cmocka_unit_test(test_pools),       cmocka_unit_test(test_status_is_one_object),
+        cmocka_unit_test(test_devices),     cmocka_unit_test(test_words),
+        cmocka_unit_test(test_stage_means), cmocka_unit_test(test_rates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,7 +228,7 @@ static void test_limit_on_bad_samples(void **state)
 {
     struct world w;
     struct core_job_spec spec = spec_make(HOST, 4);
-    struct core_action decodes[4];
+    struct core_action decodes[4], batch;
     struct core_job_info info;
     uint64_t job;
 
@@ -249,6 +249,7 @@ static void test_limit_on_bad_samples(void **state)
     expect_batch(&w, 0, 1);
     expect(&w, CORE_EPOCH_END);
     expect_batch(&w, 1, 0);
+    batch = w.action;
     expect(&w, CORE_JOB_FAILED);
     assert_int_equal(w.action.failure->code, -EBADMSG);
     assert_string_equal(w.action.failure->text,
@@ -257,8 +258,11 @@ static void test_limit_on_bad_samples(void **state)
     expect(&w, CORE_SLOT_FREE);
     expect_nothing(&w);
     assert_true(core_job_find(w.core, job, &info));
-    assert_int_equal(info.bad, 9);
-    assert_int_equal(core_total_bad(w.core), 9);
+    assert_int_equal(info.bad, 0);
+    assert_int_equal(release(&w, &batch), 0);
+    assert_true(core_job_find(w.core, job, &info));
+    assert_int_equal(info.bad, 4);
+    assert_int_equal(core_total_bad(w.core), 4);
     end(&w);
 }
 
@@ -291,6 +295,7 @@ static void test_bad_samples_made_again(void **state)
     struct world w;
     struct core_job_spec spec = spec_make(GPU, 1);
     struct failure lost = failure_make("it fell off");
+    struct core_action batch, decode;
     struct core_job_info info;
     uint32_t ring;
     uint64_t job;
@@ -310,9 +315,13 @@ static void test_bad_samples_made_again(void **state)
     copied(&w, expect(&w, CORE_COPY), NULL);
     assert_int_equal(core_ring_opened(w.core, PEER, job, ring, true, NULL, 0), 0);
     expect_batch(&w, 0, 0);
+    batch = w.action;
+    assert_int_equal(release(&w, &batch), 0);
     assert_true(core_job_find(w.core, job, &info));
     assert_int_equal(info.bad, 1);
+    decode = *expect(&w, CORE_DECODE);
     world_kill(&w);
+    decoded_bad(&w, &decode, 0);
     take_all(&w);
     world_deinit(&w);
 }
