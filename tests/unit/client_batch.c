@@ -1,6 +1,6 @@
 /*
  * client/batch.c: what lies in a batch, and giving it back. The release behind
- * streams is in client_device.c.
+ * streams is in client_streams.c.
  */
 #include <errno.h>
 #include <setjmp.h>

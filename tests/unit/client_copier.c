@@ -80,15 +80,13 @@ static void close_job(struct fixture *f)
 static struct pinclient_batch *take(struct fixture *f, uint64_t step, uint8_t byte)
 {
     struct pinclient_batch_info info;
-    struct pinclient_tensor tensor;
     struct pinclient_batch *batch;
 
     if (pinclient_next(f->job, 5000, &batch) != 0)
         fail_msg("next: %s", pinclient_error(f->job));
     pinclient_batch_info(batch, &info);
     assert_int_equal(info.step, step);
-    assert_int_equal(pinclient_batch_tensor(batch, "data", &tensor), 0);
-    assert_int_equal(*(const uint8_t *)tensor.data, byte);
+    assert_int_equal(peer_first_byte(batch), byte);
     return batch;
 }
 

@@ -1,6 +1,6 @@
 /*
  * client/dlpack.c: what is exported, and that the last of those who hold a
- * batch gives it back. What follows streams is in client_device.c.
+ * batch gives it back. What follows streams is in client_streams.c.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -19,16 +19,6 @@
 
 #define assert_error(handle, part) assert_non_null(strstr(pinclient_error(handle), part))
 
-static struct pinclient_batch *take(struct peer *peer, struct pinclient_job *job, uint32_t lease,
-                                    uint64_t step)
-{
-    struct pinclient_batch *batch = NULL;
-
-    peer_send_batch(peer, lease, 1, 0, step, 0);
-    assert_int_equal(pinclient_next(job, 5000, &batch), 0);
-    return batch;
-}
-
 static void open_job(struct peer *peer, struct pinclient_job **job_p)
 {
     peer_init(peer);
@@ -45,7 +35,7 @@ static void test_managed(void **state)
 
     (void)state;
     open_job(&peer, &job);
-    struct pinclient_batch *batch = take(&peer, job, 1, 0);
+    struct pinclient_batch *batch = peer_take(&peer, job, 1, 0, 0);
     assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed), 0);
     assert_int_equal(pinclient_batch_tensor(batch, "data", &tensor), 0);
     struct dlpack_managed *data = managed;
@@ -77,7 +67,7 @@ static void test_versioned(void **state)
 
     (void)state;
     open_job(&peer, &job);
-    struct pinclient_batch *batch = take(&peer, job, 0, 0);
+    struct pinclient_batch *batch = peer_take(&peer, job, 0, 0, 0);
     assert_int_equal(pinclient_batch_dlpack(batch, "index", PINCLIENT_DLPACK_VERSIONED, &managed),
                      0);
     struct dlpack_versioned *index = managed;
@@ -103,7 +93,7 @@ static void test_the_last_one_gives_back(void **state)
     (void)state;
     open_job(&peer, &job);
     for (uint64_t step = 0; step < 2; step++) {
-        struct pinclient_batch *batch = take(&peer, job, 0, step);
+        struct pinclient_batch *batch = peer_take(&peer, job, 0, step, 0);
         assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed[0]), 0);
         assert_int_equal(pinclient_batch_dlpack(batch, "index", 0, &managed[1]), 0);
         struct dlpack_managed *first = managed[step], *second = managed[1 - step];
@@ -138,7 +128,7 @@ static void test_all_are_held(void **state)
     (void)state;
     open_job(&peer, &job);
     for (uint32_t i = 0; i < 2; i++) {
-        struct pinclient_batch *batch = take(&peer, job, i, i);
+        struct pinclient_batch *batch = peer_take(&peer, job, i, i, 0);
         assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed[i]), 0);
         assert_int_equal(pinclient_release(batch, PINCLIENT_NO_STREAM), 0);
     }
@@ -172,7 +162,7 @@ static void test_a_tensor_outlives_the_job(void **state)
     (void)state;
     open_job(&peer, &job);
     peer.region[0] = 77;
-    struct pinclient_batch *batch = take(&peer, job, 0, 0);
+    struct pinclient_batch *batch = peer_take(&peer, job, 0, 0, 0);
     assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed), 0);
     assert_int_equal(pinclient_release(batch, PINCLIENT_NO_STREAM), 0);
     peer_close_start(&peer);
@@ -197,12 +187,12 @@ static void test_deleting_beside_next(void **state)
     (void)state;
     open_job(&peer, &job);
     peer.region[0] = peer.region[PEER_SLOT] = 77;
-    batch = take(&peer, job, 0, 0);
+    batch = peer_take(&peer, job, 0, 0, 0);
     assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed), 0);
     assert_int_equal(pinclient_release(batch, PINCLIENT_NO_STREAM), 0);
     assert_int_equal(pthread_create(&thread, NULL, delete_in_thread, managed), 0);
     assert_int_equal(pinclient_next(job, 50, &batch), -ETIMEDOUT);
-    batch = take(&peer, job, 1, 1);
+    batch = peer_take(&peer, job, 1, 1, 0);
     assert_int_equal(pinclient_release(batch, PINCLIENT_NO_STREAM), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     peer_close(&peer, job);
@@ -220,7 +210,7 @@ static void test_fork(void **state)
 
     (void)state;
     open_job(&peer, &job);
-    struct pinclient_batch *batch = take(&peer, job, 0, 0);
+    struct pinclient_batch *batch = peer_take(&peer, job, 0, 0, 0);
     assert_int_equal(pinclient_batch_dlpack(batch, "data", 0, &managed), 0);
     struct dlpack_managed *data = managed;
     pid_t pid = fork();

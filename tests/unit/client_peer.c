@@ -87,6 +87,27 @@ void peer_send_batch(const struct peer *peer, uint32_t lease, uint32_t generatio
     peer_send(peer, &message, -1);
 }
 
+struct pinclient_batch *peer_take(struct peer *peer, struct pinclient_job *job, uint32_t lease,
+                                  uint64_t step, uint32_t ring)
+{
+    struct pinclient_batch *batch = NULL;
+
+    peer_send_batch(peer, lease, 1, 0, step, ring);
+    if (pinclient_next(job, 5000, &batch) != 0) {
+        fprintf(stderr, "test peer: next: %s\n", pinclient_error(job));
+        abort();
+    }
+    return batch;
+}
+
+uint8_t peer_first_byte(const struct pinclient_batch *batch)
+{
+    struct pinclient_tensor tensor;
+
+    check(pinclient_batch_tensor(batch, "data", &tensor) == 0, "tensor");
+    return *(const uint8_t *)tensor.data;
+}
+
 void peer_send_epoch_end(const struct peer *peer, uint64_t epoch)
 {
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;

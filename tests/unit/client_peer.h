@@ -89,6 +89,11 @@ int peer_accept(struct peer *peer);
 void peer_send(const struct peer *peer, const Pinserve__Message *message, int fd);
 void peer_send_batch(const struct peer *peer, uint32_t lease, uint32_t generation, uint64_t epoch,
                      uint64_t step, uint32_t ring);
+/* Sends a batch, and takes it from the job; ends the program when none comes. */
+struct pinclient_batch *peer_take(struct peer *peer, struct pinclient_job *job, uint32_t lease,
+                                  uint64_t step, uint32_t ring);
+/* Of its tensor "data". */
+uint8_t peer_first_byte(const struct pinclient_batch *batch);
 void peer_send_epoch_end(const struct peer *peer, uint64_t epoch);
 void peer_send_failed(const struct peer *peer, int code, const char *text);
 void peer_send_ring_replaced(const struct peer *peer, int i, uint32_t ring);
