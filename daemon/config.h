@@ -1,6 +1,6 @@
 /*
  * The configuration: one struct, filled from defaults, a file and --set. Every
- * key, its default and unit stand in the table of config.c, in
+ * key, its default and unit stand in the table of config_keys.c, in
  * config/pinserved.conf and in pinserved.conf(5); a test compares the three.
  */
 #ifndef PINSERVE_CONFIG_H
