@@ -216,6 +216,15 @@ def test_bad_sample():
             file.write(b"no jpeg")
         batches = loader(daemon, path, 2, image="center-crop:16")
         raises(pinclient.BadSample, lambda: [b.count for b in batches], "bad.jpg")
+        for bad, index, status in (("substitute", [0, 1, 2, 0], [0, 0, 0, 2]),
+                                   ("blank:25%", [0, 1, 2, 3], [0, 0, 0, 3])):
+            with loader(daemon, path, 4, image="center-crop:16", bad=bad) as whole:
+                batch = next(iter(whole))
+                expect_equal((batch["index"].tolist(), batch["status"].tolist()), (index, status),
+                             f"bad samples with {bad}")
+                del batch
+        raises(pinclient.Error, lambda: loader(daemon, path, 2, image="center-crop:16", bad="skip"),
+               "skip")
 
 
 run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,

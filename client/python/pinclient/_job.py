@@ -28,6 +28,7 @@ class Wanted:
     image: Optional[str] = None
     flip: Optional[float] = None
     seq: Optional[int] = None
+    bad: Optional[str] = None
     depth: Optional[int] = None
     delivery: Optional[str] = None
     name: Optional[str] = None
@@ -44,8 +45,8 @@ class Wanted:
             ("spec_seed", self.seed),
         ]
         optional: Dict[str, Any] = {"image": self.image, "flip": self.flip, "seq": self.seq,
-                                    "depth": self.depth, "delivery": self.delivery,
-                                    "name": self.name}
+                                    "bad": self.bad, "depth": self.depth,
+                                    "delivery": self.delivery, "name": self.name}
         for key, value in optional.items():
             if value is not None:
                 calls.append((f"spec_{key}", value.encode() if isinstance(value, str) else value))

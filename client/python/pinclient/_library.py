@@ -80,6 +80,7 @@ _prototypes: Dict[str, List[Any]] = {
     "spec_seed": [_handle, c_uint64],
     "spec_shuffle": [_handle, c_char_p],
     "spec_last": [_handle, c_char_p],
+    "spec_bad": [_handle, c_char_p],
     "spec_shard": [_handle, c_uint32, c_uint32],
     "spec_start": [_handle, c_uint64, c_uint64],
     "spec_token": [_handle, c_char_p],

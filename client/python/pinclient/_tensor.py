@@ -280,7 +280,8 @@ class Batch(Mapping[str, Any]):
       [samples, seq + 1]
     - `label`: int64 [samples]; -1 where the source has no labels
     - `index`: int64 [samples], the samples' numbers in the dataset
-    - `status`: uint8 [samples]: 0, or 1 for padding, which repeats samples to fill the last batch
+    - `status`: uint8 [samples]: 0; 1 for padding, which repeats samples to fill the last batch; 2
+      and 3 for bad samples that were replaced or left blank
 
     Attributes: `epoch`; `step`, in the epoch; `count` of samples.
 

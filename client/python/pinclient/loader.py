@@ -46,6 +46,9 @@ class Loader:
       shards: `DTensor.from_local(batch["image"], mesh["dp"], [Shard(0)])`
     - `drop_last`: True leaves the last incomplete step out; False (default) fills it by repeating
       samples, which `status` marks with 1; "partial" makes it shorter (one rank only)
+    - `bad`: what becomes of a sample whose bytes are bad. "fail" (default) raises `BadSample`;
+      "substitute" takes the next readable one, "blank" leaves zeros: `status` marks them with 2 and
+      3. A limit for each epoch may follow: "substitute:100", "blank:0.5%"
     - `device`: "cuda", "cuda:1", a number, a torch.device, a GPU's UUID, or "cpu" for host memory.
       Default: torch's current device, or the host where torch has none and for NumPy; without
       torch the first GPU, else the host. `pin_memory_device` is the same, by DataLoader's name
@@ -77,7 +80,8 @@ class Loader:
                  rank: Optional[int] = None, world_size: Optional[int] = None,
                  mesh: Any = None,
                  mesh_dim: Union[None, str, int, Sequence[Union[str, int]]] = None,
-                 drop_last: Union[bool, str] = False, device: Any = None,
+                 drop_last: Union[bool, str] = False, bad: Optional[str] = None,
+                 device: Any = None,
                  pin_memory_device: Any = None, depth: Optional[int] = None,
                  transform: Optional[Normalize] = None, tensors: Optional[str] = None,
                  daemon: Union[None, str, _private.PrivateDaemon] = None, timeout: float = 0,
@@ -105,7 +109,7 @@ class Loader:
                                            self._kind),
             shuffle="full" if shuffle else "none",
             last=drop_last if isinstance(drop_last, str) else "drop" if drop_last else "pad",
-            seed=seed, image=image, flip=flip, seq=seq, depth=depth, delivery=delivery,
+            seed=seed, image=image, flip=flip, seq=seq, bad=bad, depth=depth, delivery=delivery,
             name=name or os.path.basename(sys.argv[0]) or None)
         self._transform = transform
         self._daemon = daemon
