@@ -200,17 +200,15 @@ def test_storage_that_fails_is_no_bad_sample():
     """A file that is gone says nothing of its bytes."""
     with folder() as path, Daemon() as daemon:
         source = make_folder(f"{path}/photos", [])
-        client = daemon.consume("--source", source, *HOST, "--batch", "4", "--depth", "1",
-                                "--bad", "blank", "--batches", "1", "--wait")
+        client = daemon.consume("--source", source, *HOST, "--batch", "9", "--depth", "1",
+                                "--bad", "blank", "--batches", "3", "--step-ms", "500")
         expect("job" in client.stdout.readline(), "it opens")
-        client.stdin.close()
-        client.wait()
-        os.remove(f"{path}/photos/c0/001.jpg")
-        # The index is kept: it still has the file.
-        os.utime(f"{path}/photos/c0", ns=(0, 0))
-        got = daemon.batches("--source", source, *HOST, "--batch", "4", "--bad", "blank",
-                             "--batches", "1")
-        expect(of(got, "error") or SUBSTITUTE not in columns(got, "status"), "no blank sample")
+        os.remove(f"{path}/photos/c2/005.jpg")
+        output, _ = client.communicate()
+        events = [json.loads(line) for line in output.splitlines()]
+        expect_equal(len(of(events, "batch")), 2, "batches")
+        expect_equal([event["code"] for event in of(events, "error")], [-2], "the error")
+        expect("c2/005.jpg" in of(events, "error")[0]["text"], of(events, "error")[0]["text"])
 
 
 def test_records_that_are_cut_off():

@@ -123,7 +123,7 @@ def test_older_drivers():
 
 
 def test_file_shrinks_while_in_use():
-    """nnUNet#291: the job fails and names file and record; the daemon and other jobs go on."""
+    """The job fails and names file and record; the daemon and other jobs go on."""
     with folder() as where:
         path = records(where)
         with Daemon(driver=True) as daemon, Client(daemon, path):
