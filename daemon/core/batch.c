@@ -272,8 +272,11 @@ int core_release(struct core *core, uint64_t peer, uint64_t job_id, uint32_t lea
     if (held->state != LEASE_HANDED || held->generation != generation)
         return -EPROTO;
     stage_add(&job->stages.hold_ns, &job->core->stages.hold_ns, held->since, now);
-    job->bad += held->bad;
-    core->bad += held->bad;
+    if (job->state != JOB_CLOSING) {
+        /* What comes back later was taken by nobody. */
+        job->bad += held->bad;
+        core->bad += held->bad;
+    }
     if (held->slot != NONE)
         feed_release(&job->feed, held->slot);
     job->handed--;

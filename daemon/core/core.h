@@ -168,7 +168,7 @@ struct core_job_info {
     uint32_t ready, leased;      /* leases READY or HANDED; HANDED */
     uint32_t ring;               /* 0: none */
     uint64_t ring_bytes;         /* charged, old rings too */
-    uint64_t bad;                /* samples, of batches released */
+    uint64_t bad;                /* samples, of batches released before it is closed */
     uint64_t delivered, starved; /* starved: not known with delivery copy, 0 */
     struct core_stages stages;
     const struct failure *failure; /* code 0: none */
@@ -273,7 +273,7 @@ uint64_t core_device_ring_bytes(const struct core *core, uint32_t device);
 /* Over all jobs since the core was made. */
 void core_totals(const struct core *core, struct core_stages *stages_p, uint64_t *bytes_p,
                  uint64_t *opened_p, uint64_t *failed_p);
-/* Bad samples of all batches that were released. */
+/* The bad of all jobs since the core was made. */
 uint64_t core_total_bad(const struct core *core);
 
 /* Walks all state and checks it against itself: slots in one state and each accounted for, leases'

@@ -375,7 +375,7 @@ void sim_release(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t i
     sim_log(sim, "  lease %" PRIu32 " of job %" PRIu64 " is released\n", index, job->id);
     if (right) {
         lease->held = false;
-        job->bad += sim_bad(job, lease->batch);
+        job->bad += job->closing ? 0 : sim_bad(job, lease->batch);
         memory = lease->ring ? NULL : sim_memory_find(job, lease->memory);
         if (memory)
             memory->leased = false;

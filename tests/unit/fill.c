@@ -33,6 +33,8 @@ static int teardown(void **state)
 /* -- a raw source that is gated ------------------------------------------------------------------
  */
 
+#define UNREADABLE 40 /* a sample of which storage says nothing, when it is gated->large */
+
 static int raw_fill(struct source *source, uint64_t index, struct sample_key key, void *out,
                     int64_t *label_p, struct failure *failure)
 {
@@ -40,6 +42,8 @@ static int raw_fill(struct source *source, uint64_t index, struct sample_key key
 
     (void)key;
     gated_wait(gated, index);
+    if (gated->large == UNREADABLE && index == UNREADABLE)
+        return failure_set(failure, -EIO, "sample %d: no answer", (int)index);
     if (index == gated->bad || gated->held[GATED_SAMPLES - 1 - index])
         return failure_set(failure, -EBADMSG, "sample %d: bad", (int)index);
     memset(out, (int)index, BYTES);
@@ -63,7 +67,14 @@ static int raw_shape(const struct source *source, uint32_t *shape_p, size_t *n_d
     return 0;
 }
 
+static int64_t raw_label(const struct source *source, uint64_t index)
+{
+    (void)source;
+    return (int64_t)index + 1000;
+}
+
 static const struct source_ops raw_ops = {.name = "gated",
+                                          .label = raw_label,
                                           .fill = raw_fill,
                                           .try_fill = raw_try_fill,
                                           .shape = raw_shape,
@@ -243,6 +254,141 @@ static void test_little_room(void **state)
     workers_free(workers);
 }
 
+/* -- bad samples ---------------------------------------------------------------------------------
+ */
+
+static _Atomic uint64_t bad_told; /* a bit for each sample */
+
+static void on_bad(struct work *work, uint64_t sample, const char *reason)
+{
+    char wanted[32];
+
+    (void)work;
+    snprintf(wanted, sizeof wanted, "sample %d: bad", (int)sample);
+    assert_string_equal(reason, wanted);
+    bad_told |= UINT64_C(1) << sample;
+}
+
+static void make_bad(struct fixture *fixture, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i <= to; i++)
+        fixture->gated.held[GATED_SAMPLES - 1 - i] = true; /* bad, see raw_fill */
+}
+
+static void run_bad(struct fixture *fixture, enum order_bad bad)
+{
+    fixture->order.bad = bad;
+    fixture->batch.work.bad = on_bad;
+    bad_told = 0;
+    memset(fixture->batch.work.slot, 0xee, fixture->layout.slot_bytes);
+    workers_submit(fixture->workers, &fixture->batch.work);
+    batch_wait(&fixture->batch);
+}
+
+/* Place i of the batch holds all of a sample, or zeros. */
+static void check_place(const struct work *work, uint32_t i, uint64_t sample, int64_t label,
+                        enum sample_status status)
+{
+    const struct tensor *tensors = work->layout->tensors;
+    uint8_t bytes[BYTES];
+
+    memset(bytes, status == SAMPLE_BLANK ? 0 : (int)sample, BYTES);
+    assert_memory_equal(work->slot + (size_t)i * BYTES, bytes, BYTES);
+    assert_int_equal(((int64_t *)(work->slot + tensors[1].offset))[i], label);
+    assert_int_equal(((uint64_t *)(work->slot + tensors[2].offset))[i], sample);
+    assert_int_equal((work->slot + tensors[3].offset)[i], status);
+}
+
+/* Samples 2 and 3, and 7 whose substitute is of the next batch; of one worker or more, from the
+ * page cache, from readers or from reads that wait. */
+static void test_bad_samples(void **state)
+{
+    (void)state;
+    for (unsigned way = 0; way < 6; way++) {
+        struct readers *readers = readers_start(4, 1 << 20);
+        struct workers *workers = NULL;
+        struct fixture fixture;
+        struct work *work = &fixture.batch.work;
+
+        assert_int_equal(workers_new(topology, &placement, 1 + way / 3 * 2, &workers, NULL), 0);
+        fixture_init(&fixture, readers, workers);
+        fixture.gated.warm = way % 3 == 0;
+        if (way % 3 == 2)
+            work->stream = NULL;
+        make_bad(&fixture, 2, 3);
+        make_bad(&fixture, 7, 7);
+        for (int i = 0; i < 3; i++) {
+            run_bad(&fixture, ORDER_BAD_SUBSTITUTE);
+            assert_int_equal(work->failure.code, 0);
+            assert_int_equal(work->n_bad, 3);
+            assert_int_equal(bad_told, 1 << 2 | 1 << 3 | 1 << 7);
+            check_place(work, 1, 1, 1, SAMPLE_OK);
+            check_place(work, 2, 4, 4, SAMPLE_SUBSTITUTE);
+            check_place(work, 3, 4, 4, SAMPLE_SUBSTITUTE);
+            check_place(work, 4, 4, 4, SAMPLE_OK);
+            check_place(work, 7, 8, 8, SAMPLE_SUBSTITUTE);
+            run_bad(&fixture, ORDER_BAD_BLANK);
+            assert_int_equal(work->failure.code, 0);
+            assert_int_equal(work->n_bad, 3);
+            check_place(work, 2, 2, 1002, SAMPLE_BLANK);
+            check_place(work, 3, 3, 1003, SAMPLE_BLANK);
+            check_place(work, 4, 4, 4, SAMPLE_OK);
+            check_place(work, 7, 7, 1007, SAMPLE_BLANK);
+            run_bad(&fixture, ORDER_BAD_FAIL);
+            assert_string_equal(work->failure.text, "sample 2: bad");
+            assert_int_equal(bad_told, 0);
+        }
+        fixture_deinit(&fixture);
+        readers_free(readers);
+        workers_free(workers);
+    }
+}
+
+/* What storage says is no matter of bad samples, also where a substitute is looked for; and these
+ * are looked for so far and no further. */
+static void test_what_ends_a_job_all_the_same(void **state)
+{
+    struct readers *readers = readers_start(4, 1 << 20);
+    struct workers *workers = NULL;
+    struct fixture fixture;
+    struct work *work = &fixture.batch.work;
+
+    (void)state;
+    assert_int_equal(workers_new(topology, &placement, 3, &workers, NULL), 0);
+    fixture_init(&fixture, readers, workers);
+    fixture.order.samples = 100;
+    work->stream = NULL;
+    fixture.gated.large = UNREADABLE;
+    work->step = UNREADABLE / BATCH;
+    run_bad(&fixture, ORDER_BAD_BLANK);
+    assert_int_equal(work->failure.code, -EIO);
+    assert_string_equal(work->failure.text, "sample 40: no answer");
+    assert_int_equal(work->n_bad, 0);
+
+    work->step = 4;
+    make_bad(&fixture, 32, 39);
+    run_bad(&fixture, ORDER_BAD_SUBSTITUTE);
+    assert_int_equal(work->failure.code, -EIO);
+    assert_string_equal(work->failure.text, "sample 40: no answer");
+
+    fixture.gated.large = UINT64_MAX;
+    make_bad(&fixture, 0, 64);
+    run_bad(&fixture, ORDER_BAD_SUBSTITUTE); /* sample 65 is within 64 tries of all of them */
+    assert_int_equal(work->failure.code, 0);
+    check_place(work, 0, 65, 65, SAMPLE_SUBSTITUTE);
+    work->step = 0;
+    run_bad(&fixture, ORDER_BAD_SUBSTITUTE);
+    assert_int_equal(work->failure.code, -EBADMSG);
+    assert_string_equal(work->failure.text, "sample 0: bad; nor is there a substitute: the 64 "
+                                            "samples behind it in the order are bad, too");
+    run_bad(&fixture, ORDER_BAD_BLANK);
+    assert_int_equal(work->failure.code, 0);
+    assert_int_equal(work->n_bad, BATCH);
+    fixture_deinit(&fixture);
+    readers_free(readers);
+    workers_free(workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +396,8 @@ int main(void)
         cmocka_unit_test(test_the_lowest_bad_sample),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_little_room),
+        cmocka_unit_test(test_bad_samples),
+        cmocka_unit_test(test_what_ends_a_job_all_the_same),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -101,6 +101,7 @@ static void expect_sample(struct source *source, uint64_t index, const char *nam
     if (source_read(source, index, &sample, &failure) != 0)
         fail_msg("%s", failure.text);
     assert_int_equal(sample.label, label);
+    assert_int_equal(source_label(source, index), label);
     assert_int_equal(sample.size, strlen(text));
     assert_memory_equal(sample.bytes, text, sample.size);
     sample_deinit(&sample);

@@ -181,6 +181,7 @@ static void shards_follow_each_other(void **state)
     expect_sample(source, 2, &three[5], -1);
     expect_sample(source, 3, &second[0], -1);
     assert_string_equal(source_sample_name(source, 3, text, sizeof text), "3.tar: 001.jpg at 512");
+    assert_string_equal(source_sample_place(source, 3, text, sizeof text), "3.tar:001.jpg@512");
     assert_true(source_matches(source, &spec));
     spec.n_fds = 3;
     assert_false(source_matches(source, &spec));

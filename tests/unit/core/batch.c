@@ -228,7 +228,7 @@ static void test_limit_on_bad_samples(void **state)
 {
     struct world w;
     struct core_job_spec spec = spec_make(HOST, 4);
-    struct core_action decodes[4], batch;
+    struct core_action decodes[4], first, batch;
     struct core_job_info info;
     uint64_t job;
 
@@ -246,6 +246,7 @@ static void test_limit_on_bad_samples(void **state)
     expect_nothing(&w);
     decoded_bad(&w, &decodes[0], 3);
     expect_batch(&w, 0, 0);
+    first = w.action;
     expect_batch(&w, 0, 1);
     expect(&w, CORE_EPOCH_END);
     expect_batch(&w, 1, 0);
@@ -262,6 +263,9 @@ static void test_limit_on_bad_samples(void **state)
     assert_int_equal(release(&w, &batch), 0);
     assert_true(core_job_find(w.core, job, &info));
     assert_int_equal(info.bad, 4);
+    assert_int_equal(core_total_bad(w.core), 4);
+    assert_int_equal(core_job_close(w.core, PEER, job, 0), 0);
+    assert_int_equal(release(&w, &first), 0); /* as of a batch that nobody took */
     assert_int_equal(core_total_bad(w.core), 4);
     end(&w);
 }
