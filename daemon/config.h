@@ -51,7 +51,7 @@ struct config {
     bool device_rings;          /* make rings on GPUs; off: no process of theirs is started; on */
     uint64_t device_idle;       /* ns; default 30 s */
     bool device_gather;         /* records are copied to GPUs straight from the page cache; on */
-    uint64_t device_gather_min; /* bytes of a record; smaller ones go through a slot; 64 KiB */
+    uint64_t device_gather_min; /* bytes of a record; smaller ones go through a slot; 32 KiB */
     uint64_t device_gather_max; /* bytes of files, of one GPU; 0: a quarter of pool.max */
     char *device_use; /* "auto": every GPU and host; "host[:ADDRESS]"; or UUIDs with commas */
 

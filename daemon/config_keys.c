@@ -99,7 +99,7 @@ const struct config_key config_keys[] = {
      NULL, 0, 0, NULL, NULL},
     {"device", "gather", TYPE_SWITCH, AT(device_gather), "on", "on or off", NULL, 0, 0, switches,
      NULL},
-    {"device", "gather_min", TYPE_BYTES, AT(device_gather_min), "64 KiB",
+    {"device", "gather_min", TYPE_BYTES, AT(device_gather_min), "32 KiB",
      "a size such as 64 KiB, at least 1", NULL, 1, 0, NULL, NULL},
     {"device", "gather_max", TYPE_BYTES, AT(device_gather_max), "auto",
      "auto, or a size such as 4 GiB or 5%", "auto", 1, 0, NULL, NULL},

@@ -40,7 +40,7 @@ static void test_defaults(void **state)
     assert_true(config.device_ipc);
     assert_int_equal(config.device_idle, UINT64_C(30000000000));
     assert_true(config.device_gather);
-    assert_int_equal(config.device_gather_min, 65536);
+    assert_int_equal(config.device_gather_min, 32768);
     assert_int_equal(config.device_gather_max, 0);
     assert_string_equal(config.device_use, "auto");
     assert_int_equal(config.limits_peers, 256);
