@@ -14,8 +14,12 @@ fail() {
     exit 1
 }
 
-cmake --install "$build" --prefix "$prefix" >"$work/install.log" 2>&1 ||
+# Staged: a build for /usr has its configuration in /etc, whatever prefix is given here.
+DESTDIR=$work/stage cmake --install "$build" --prefix "$prefix" >"$work/install.log" 2>&1 ||
     { cat "$work/install.log"; fail "cmake --install failed"; }
+mv "$work/stage$prefix" "$prefix"
+etc=$prefix/etc
+[ -d "$etc" ] || etc=$work/stage/etc
 
 # -- where the files are ---------------------------------------------------------------------------
 library=$(find "$prefix" -name "libpinclient.so.$version")
@@ -32,6 +36,15 @@ for file in bin/pinctl include/pinclient.h "${libdir#"$prefix"/}/pkgconfig/libpi
     "${libdir#"$prefix"/}/cmake/pinclient/pinclient-config.cmake"; do
     [ -f "$prefix/$file" ] || fail "$file is missing"
 done
+[ -f "$etc/pinserve/pinserved.conf" ] || fail "etc/pinserve/pinserved.conf is missing"
+for file in bin/pinserved lib/systemd/system/pinserved.service \
+    lib/systemd/system/pinserved.socket lib/sysusers.d/pinserve.conf share/man/man1/pinctl.1 \
+    share/man/man5/pinserved.conf.5 share/man/man8/pinserved.8; do
+    [ -f "$prefix/$file" ] || fail "$file is missing"
+    ! grep -I '@[A-Z_]*@' "$prefix/$file" || fail "$file has a name that was not filled in"
+done
+[ ! -e "$build/daemon/device/pinserved-device" ] ||
+    [ -x "$prefix/libexec/pinserve/pinserved-device" ] || fail "pinserved-device is missing"
 [ "$(find "$prefix/include" -type f | wc -l)" = 1 ] || fail "more than one public header"
 ! grep -rl "$prefix" "$libdir/cmake/pinclient" || fail "the CMake package names its prefix"
 
