@@ -8,7 +8,7 @@ import tarfile
 
 import images
 import numpy
-from daemon import Daemon, expect, expect_equal, folder, run
+from daemon import Daemon, expect, expect_equal, folder, have_driver, program, run
 
 CLASSES, EACH = 3, 9
 SAMPLES = CLASSES * EACH
@@ -129,23 +129,41 @@ def test_substitutes_follow_the_order():
         expect_equal(columns(padded, "status")[-1], SUBSTITUTE, "its status")
 
 
+def slow():
+    """The environment of a daemon whose storage takes 1 ms a read: readers fetch the samples."""
+    return {"LD_PRELOAD": program("tests", "integration", "slowio.so"), "SLOWIO_MS": "1",
+            "SLOWIO_ALWAYS": "1",
+            # The sanitizers want to be the first library.
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
 def test_pure_function():
-    """The same bytes by one worker and by four, by readers or without, and in any depth."""
+    """The same bytes by one worker and by four, by readers or without, in any depth, through a ring
+    or not."""
     bad = [1, 5, 6, 7, 13, 20]
+    daemons = [(Daemon("workers.per_numa_node=1"), "host"),
+               (Daemon("workers.per_numa_node=4"), "host"), (Daemon(env=slow()), "host")]
+    if have_driver():
+        daemons.append((Daemon("workers.per_numa_node=2", driver=True), "cuda:0"))
     with folder() as path:
         source = make_folder(f"{path}/photos", bad)
         spec = ["--source", source, "--image", "random-crop:16", "--flip", "0.5", "--batch", "4",
-                "--seed", "5", "--device", "host", "--last", "partial", "--epochs", "3",
-                "--checksum"]
+                "--seed", "5", "--last", "partial", "--epochs", "3", "--checksum"]
         sums = {}
-        for workers in (1, 4):
-            with Daemon(f"workers.per_numa_node={workers}") as daemon:
-                for how in ("substitute", "blank"):
+        for daemon, device in daemons:
+            with daemon:
+                for how in ("substitute", "blank:6"):
                     for depth in ("1", "6"):
-                        sums.setdefault(how, set()).add(
-                            daemon.bench(*spec, "--bad", how, "--depth", depth)["checksum"])
+                        got = daemon.bench(*spec, "--bad", how, "--depth", depth, "--device", device)
+                        sums.setdefault(how, set()).add(got["checksum"])
+                limited = daemon.pinctl("--json", "bench", *spec, "--bad", "blank:5", "--device",
+                                        device, check=False)
+                expect_equal(limited.returncode, 1, "bench with more bad samples than the limit")
+                expect("there are 6 bad samples in epoch 0, the limit is 5" in limited.stderr,
+                       limited.stderr)
+                expect(daemon.ask("stats")["bad"] >= 2 * 2 * 3 * len(bad), "all of them count")
         expect_equal([len(sums[how]) for how in sums], [1, 1], "checksums of each")
-        expect(sums["substitute"] != sums["blank"], "they differ")
+        expect(sums["substitute"] != sums["blank:6"], "they differ")
 
 
 def test_resume():
