@@ -4,65 +4,40 @@
 #include "memory/available.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "proto/units.h"
+#include "temp_dir.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
 
-static char root[256];
+static struct temp_dir root;
 
 static int root_make(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
-
     (void)state;
-    snprintf(root, sizeof(root), "%s/pinserve-available-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int entry_remove(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    (void)info;
-    (void)kind;
-    (void)walk;
-    return remove(path);
+    return temp_dir_init(&root) ? 0 : -1;
 }
 
 static int root_remove(void **state)
 {
     (void)state;
-    return nftw(root, entry_remove, 16, FTW_DEPTH | FTW_PHYS);
+    temp_dir_deinit(&root);
+    return 0;
 }
 
-/* Writes root + path, and the folders that lead to it. */
+/* Writes a file of the made-up tree; path begins with "/". */
 static void put(const char *path, const char *text)
 {
-    char full[1024];
-
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        if (mkdir(full, 0755))
-            assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *file = fopen(full, "we");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    assert_true(temp_dir_write(&root, path + 1, text, strlen(text)));
 }
 
 static void put_ram(uint64_t total, uint64_t left)
@@ -82,7 +57,7 @@ static void test_ram_alone(void **state)
 
     (void)state;
     put_ram(16 * GIB, 12 * GIB);
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, 16 * GIB);
     assert_int_equal(available.free, 12 * GIB);
     assert_string_equal(available.bound, "RAM");
@@ -95,7 +70,7 @@ static void test_old_kernel_without_available(void **state)
 
     (void)state;
     put("/proc/meminfo", "MemTotal: 4096 kB\nMemFree: 1024 kB\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.free, MIB);
 }
 
@@ -104,9 +79,9 @@ static void test_meminfo_missing_or_empty(void **state)
     struct memory_available available = {.total = 7};
 
     (void)state;
-    assert_int_equal(memory_available_get(root, &available), -ENOENT);
+    assert_int_equal(memory_available_get(root.path, &available), -ENOENT);
     put("/proc/meminfo", "MemTotal: much\n");
-    assert_int_equal(memory_available_get(root, &available), -ENODATA);
+    assert_int_equal(memory_available_get(root.path, &available), -ENODATA);
     assert_int_equal(available.total, 7);
 }
 
@@ -134,13 +109,13 @@ static void test_cpuset_leaves_out_numa_nodes(void **state)
     put_node(2, 8 * GIB, 7 * GIB);
     put_node(3, 4 * GIB, 2 * GIB);
     put("/proc/self/status", "Name:\tpinserved\nMems_allowed:\tff\nMems_allowed_list:\t0-7\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, 16 * GIB);
     assert_int_equal(available.free, 12 * GIB);
     assert_string_equal(available.bound, "RAM");
 
     put("/proc/self/status", "Name:\tpinserved\nMems_allowed:\t9\nMems_allowed_list:\t0,3\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, 8 * GIB);
     assert_int_equal(available.free, 5 * GIB + UINT64_C(2) * (100 + 32) * 1024);
     assert_string_equal(available.bound, "the cpuset (NUMA nodes 0,3)");
@@ -157,7 +132,7 @@ static void test_cpuset_leaves_out_numa_nodes(void **state)
         "        protection: (0, 0, 0)\n"
         "Node 3, zone   Normal\n        high     200\n        managed  500000\n"
         "        protection: (0, 0, 0)\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.free, 5 * GIB + UINT64_C(2) * (100 + 32) * 1024 -
                                          (3840 + 1100 + 200) * (uint64_t)getpagesize());
 
@@ -165,7 +140,7 @@ static void test_cpuset_leaves_out_numa_nodes(void **state)
     put("/proc/self/cgroup", "0::/job\n");
     put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
     put("/sys/fs/cgroup/job/memory.current", "0\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.free, GIB);
     assert_string_equal(available.bound, "/sys/fs/cgroup/job/memory.max");
 }
@@ -181,7 +156,7 @@ static void test_cgroup_limit_is_the_whole_of_percent(void **state)
     put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
     put("/sys/fs/cgroup/job/memory.current", "104857600\n");
     put("/sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 4857600\nactive_file 9\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_int_equal(available.free, GIB - 100000000);
     assert_string_equal(available.bound, "/sys/fs/cgroup/job/memory.max");
@@ -203,7 +178,7 @@ static void test_every_level_counts(void **state)
     put("/sys/fs/cgroup/a.slice/b/memory.current", "4096\n");
     put("/sys/fs/cgroup/a.slice/b/c/memory.max", "max\n");
     put("/sys/fs/cgroup/a.slice/b/c/memory.current", "0\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_string_equal(available.total_bound, "/sys/fs/cgroup/a.slice/b/memory.max");
     assert_int_equal(available.free, 4096);
@@ -219,7 +194,7 @@ static void test_used_beyond_the_limit_leaves_nothing(void **state)
     put("/proc/self/cgroup", "0::/job\n");
     put("/sys/fs/cgroup/job/memory.max", "1048576\n");
     put("/sys/fs/cgroup/job/memory.current", "2097152\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, MIB);
     assert_int_equal(available.free, 0);
 }
@@ -234,7 +209,7 @@ static void test_memory_high_is_a_limit(void **state)
     put("/sys/fs/cgroup/job/memory.max", "2147483648\n");
     put("/sys/fs/cgroup/job/memory.high", "1073741824\n");
     put("/sys/fs/cgroup/job/memory.current", "0\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_string_equal(available.bound, "/sys/fs/cgroup/job/memory.high");
 }
@@ -248,7 +223,7 @@ static void test_limit_over_ram_is_no_limit(void **state)
     put("/proc/self/cgroup", "0::/job\n");
     put("/sys/fs/cgroup/job/memory.max", "1099511627776\n");
     put("/sys/fs/cgroup/job/memory.current", "0\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, 16 * GIB);
     assert_string_equal(available.total_bound, "RAM");
 }
@@ -267,7 +242,7 @@ static void test_version_1(void **state)
     put("/sys/fs/cgroup/memory/up/memory.stat", "inactive_file 99\ntotal_inactive_file 1048576\n");
     put("/sys/fs/cgroup/memory/up/job/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/memory/other/memory.limit_in_bytes", "4096\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_int_equal(available.free, GIB - MIB);
     assert_string_equal(available.bound, "/sys/fs/cgroup/memory/up/memory.limit_in_bytes");
@@ -281,7 +256,7 @@ static void test_unified_mount_of_mixed_machines(void **state)
     put_ram(16 * GIB, 12 * GIB);
     put("/proc/self/cgroup", "4:cpu:/\n0::/job\n");
     put("/sys/fs/cgroup/unified/job/memory.max", "1073741824\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_string_equal(available.bound, "/sys/fs/cgroup/unified/job/memory.max");
 }
@@ -296,7 +271,7 @@ static void test_container_without_namespace(void **state)
     put("/proc/self/cgroup", "0::/docker/0123456789abcdef\n");
     put("/sys/fs/cgroup/memory.max", "1073741824\n");
     put("/sys/fs/cgroup/memory.current", "0\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     assert_string_equal(available.bound, "/sys/fs/cgroup/memory.max");
 }
@@ -310,7 +285,7 @@ static void test_path_outside_of_the_namespace(void **state)
     put("/proc/self/cgroup", "0::/../../other\n");
     put("/sys/fs/cgroup/memory.max", "1073741824\n");
     put("/sys/memory.max", "4096\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
 }
 
@@ -333,7 +308,7 @@ static void test_long_path_keeps_its_end(void **state)
     put("/proc/self/cgroup", line);
     snprintf(line, sizeof(line), "/sys/fs/cgroup%s/memory.max", path);
     put(line, "1073741824\n");
-    assert_int_equal(memory_available_get(root, &available), 0);
+    assert_int_equal(memory_available_get(root.path, &available), 0);
     assert_int_equal(available.total, GIB);
     length = strlen(available.bound);
     assert_int_equal(length, sizeof(available.bound) - 1);

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -20,12 +19,13 @@
 #include <cmocka.h>
 
 #include "region_here.h"
+#include "temp_dir.h"
 
 /* -- what a region is ------------------------------------------------------------------------ */
 
 static int body_region_is_what_it_says(void)
 {
-    unsigned before = fds_open();
+    int before = open_fds();
     struct region_spec spec = spec_of(40 * MIB);
     struct region *region = NULL;
     struct failure failure = {0};
@@ -55,7 +55,7 @@ static int body_region_is_what_it_says(void)
     expect(region_destroy(region));
     expect(region->fd == -1 && region->address == NULL && region->linger_fd == -1);
     region_free(region);
-    expect(fds_open() == before);
+    expect(open_fds() == before);
     return 0;
 }
 
@@ -132,57 +132,43 @@ static void test_size_is_a_multiple_of_pages(void **state)
     assert_null(region);
 }
 
-static void put(const char *root, const char *path, const char *text)
+static void put(const struct temp_dir *dir, const char *path, const char *text)
 {
-    char full[512];
-
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        if (mkdir(full, 0755))
-            assert_int_equal(errno, EEXIST);
-        *slash = '/';
-    }
-    FILE *file = fopen(full, "we");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    assert_true(temp_dir_write(dir, path, text, strlen(text)));
 }
 
 static void test_too_little_memory(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
-    char root[256], command[300];
+    struct temp_dir root;
+    char none[160];
     struct region_spec spec = spec_of(64 * MIB);
     struct region *region = NULL;
     struct failure failure = {0};
 
     (void)state;
-    snprintf(root, sizeof(root), "%s/pinserve-region-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(root));
-    put(root, "/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
-    put(root, "/proc/self/cgroup", "0::/job\n");
-    put(root, "/sys/fs/cgroup/job/memory.max", "67108864\n");
-    put(root, "/sys/fs/cgroup/job/memory.current", "1048576\n");
-    spec.root = root;
-    unsigned before = fds_open();
+    assert_true(temp_dir_init(&root));
+    put(&root, "proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
+    put(&root, "proc/self/cgroup", "0::/job\n");
+    put(&root, "sys/fs/cgroup/job/memory.max", "67108864\n");
+    put(&root, "sys/fs/cgroup/job/memory.current", "1048576\n");
+    spec.root = root.path;
+    int before = open_fds();
     assert_int_equal(region_new(&spec, &region, &failure), -ENOMEM);
     assert_string_equal(failure.text,
                         "too little memory: a region needs 67108864 bytes (64 MiB, and 1310720 "
                         "for page tables and as a reserve), 66060288 bytes (63 MiB) are left of "
                         "what /sys/fs/cgroup/job/memory.max allows");
     assert_null(region);
-    assert_int_equal(fds_open(), before);
+    assert_int_equal(open_fds(), before);
 
-    put(root, "/sys/fs/cgroup/job/memory.max", "max\n");
+    put(&root, "sys/fs/cgroup/job/memory.max", "max\n");
     spec.bytes = 4 * MIB;
     assert_int_equal(region_new(&spec, &region, &failure), 0);
     region_end(region);
-    snprintf(command, sizeof(command), "%s/none", root);
-    spec.root = command;
+    snprintf(none, sizeof(none), "%s/none", root.path);
+    spec.root = none;
     assert_int_equal(region_new(&spec, &region, &failure), -ENOENT);
-    snprintf(command, sizeof(command), "rm -r '%s'", root);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+    temp_dir_deinit(&root);
 }
 
 static int body_memlock_is_too_low(void)
@@ -194,14 +180,14 @@ static int body_memlock_is_too_low(void)
     static const char text[] =
         "cannot lock 2097152 bytes (2 MiB) more: RLIMIT_MEMLOCK is 65536 bytes (64 KiB) and "
         "CAP_IPC_LOCK is missing: raise LimitMEMLOCK= of the service (ulimit -l in a shell)";
-    unsigned before = fds_open();
+    int before = open_fds();
 
     expect(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
     spec.lock = REGION_LOCK_REQUIRE;
     expect(region_new(&spec, &region, &failure) == -EPERM);
     expect(strcmp(failure.text, text) == 0);
     expect(region == NULL);
-    expect(fds_open() == before);
+    expect(open_fds() == before);
 
     spec.lock = REGION_LOCK_TRY;
     expect(region_new(&spec, &region, &failure) == 0);

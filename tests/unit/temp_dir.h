@@ -25,7 +25,7 @@ static inline bool temp_dir_init(struct temp_dir *dir)
 {
     const char *base = getenv("TMPDIR");
 
-    snprintf(dir->path, sizeof dir->path, "%s/pinserve-test-XXXXXX", base ? base : "/tmp");
+    snprintf(dir->path, sizeof dir->path, "%s/pinserve-test-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(dir->path))
         return false;
     dir->fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
