@@ -5,30 +5,12 @@
 #include "gated.h"
 
 #include "batch.h"
+#include "machine.h"
 
-static struct topology *topology;
-static struct placement placement;
 static const struct pipeline none = {.crop = CROP_KIND_NONE};
 
 #define BATCH 8u
 #define BYTES 100u
-
-static int setup(void **state)
-{
-    (void)state;
-    return topology_new(NULL, &topology, NULL) == 0 &&
-                   placement_find(topology, NULL, -1, &placement, NULL) == 0
-               ? 0
-               : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    placement_deinit(&placement);
-    topology_free(topology);
-    return 0;
-}
 
 /* -- a raw source that is gated ------------------------------------------------------------------
  */
@@ -140,7 +122,7 @@ static void test_another_batch_meanwhile(void **state)
     struct fixture late, ready;
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 1, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, 1, &workers, NULL), 0);
     fixture_init(&late, readers, workers);
     fixture_init(&ready, readers, workers);
     ready.gated.warm = true;
@@ -175,7 +157,7 @@ static void test_the_lowest_bad_sample(void **state)
     struct fixture fixture;
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 2, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, 2, &workers, NULL), 0);
     fixture_init(&fixture, readers, workers);
     fixture.gated.bad = 2;
     fixture.gated.held[GATED_SAMPLES - 1 - 5] = true; /* bad, see raw_fill */
@@ -202,7 +184,7 @@ static void test_cancelled(void **state)
     struct fixture fixture;
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 1, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, 1, &workers, NULL), 0);
     fixture_init(&fixture, readers, workers);
     gated_shut(&fixture.gated, true);
     workers_submit(workers, &fixture.batch.work);
@@ -229,7 +211,7 @@ static void test_little_room(void **state)
     struct fixture a, b;
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 2, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, 2, &workers, NULL), 0);
     fixture_init(&a, readers, workers);
     fixture_init(&b, readers, workers);
     for (uint64_t at = 0; at < 100; at++) {
@@ -310,7 +292,7 @@ static void test_bad_samples(void **state)
         struct fixture fixture;
         struct work *work = &fixture.batch.work;
 
-        assert_int_equal(workers_new(topology, &placement, 1 + way / 3 * 2, &workers, NULL), 0);
+        assert_int_equal(workers_new(machine, &here, 1 + way / 3 * 2, &workers, NULL), 0);
         fixture_init(&fixture, readers, workers);
         fixture.gated.warm = way % 3 == 0;
         if (way % 3 == 2)
@@ -354,7 +336,7 @@ static void test_what_ends_a_job_all_the_same(void **state)
     struct work *work = &fixture.batch.work;
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 3, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, 3, &workers, NULL), 0);
     fixture_init(&fixture, readers, workers);
     fixture.order.samples = 100;
     work->stream = NULL;
@@ -400,5 +382,5 @@ int main(void)
         cmocka_unit_test(test_what_ends_a_job_all_the_same),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, machine_read, machine_forget);
 }

@@ -6,7 +6,6 @@
 #ifndef PINSERVE_TESTS_REGION_HERE_H
 #define PINSERVE_TESTS_REGION_HERE_H
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "machine.h"
 #include "memory/region.h"
 
 #define MIB ((size_t)1 << 20)
@@ -30,9 +30,6 @@
             return 1;                                                                              \
         }                                                                                          \
     } while (0)
-
-static struct topology *machine;
-static struct placement here;
 
 static inline struct region_spec spec_of(size_t bytes)
 {
@@ -72,36 +69,6 @@ static inline void in_child(int (*body)(void), bool drop)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static inline unsigned fds_open(void)
-{
-    unsigned count = 0;
-
-    for (int fd = 0; fd < 1024; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
-static inline int machine_read(void **state)
-{
-    struct failure failure = {0};
-
-    (void)state;
-    if (topology_new(NULL, &machine, &failure) ||
-        placement_find(machine, NULL, -1, &here, &failure)) {
-        fprintf(stderr, "%s\n", failure.text);
-        return -1;
-    }
-    return 0;
-}
-
-static inline int machine_forget(void **state)
-{
-    (void)state;
-    placement_deinit(&here);
-    topology_free(machine);
-    return 0;
 }
 
 #endif

@@ -16,34 +16,15 @@
 #include "batch.h"
 #include "decode/workers.h"
 #include "images.h"
+#include "machine.h"
 #include "source/kind.h"
 #include "temp_dir.h"
-
-static struct topology *topology;
-static struct placement placement;
-
-static int setup(void **state)
-{
-    (void)state;
-    return topology_new(NULL, &topology, NULL) == 0 &&
-                   placement_find(topology, NULL, -1, &placement, NULL) == 0
-               ? 0
-               : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    placement_deinit(&placement);
-    topology_free(topology);
-    return 0;
-}
 
 static struct workers *workers_start(unsigned n)
 {
     struct workers *workers = NULL;
 
-    assert_int_equal(workers_new(topology, &placement, n, &workers, NULL), 0);
+    assert_int_equal(workers_new(machine, &here, n, &workers, NULL), 0);
     assert_int_equal(workers_count(workers), n);
     return workers;
 }
@@ -455,7 +436,7 @@ static void test_none(void **state)
     struct failure failure = {0};
 
     (void)state;
-    assert_int_equal(workers_new(topology, &placement, 0, &workers, &failure), -EINVAL);
+    assert_int_equal(workers_new(machine, &here, 0, &workers, &failure), -EINVAL);
     assert_non_null(strstr(failure.text, "no workers"));
     assert_null(workers);
     workers_free(NULL);
@@ -470,5 +451,5 @@ int main(void)
         cmocka_unit_test(test_none),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, machine_read, machine_forget);
 }
