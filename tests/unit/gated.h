@@ -202,6 +202,14 @@ static inline void pause_ms(long ms)
             fail_msg("not within 20 s: %s", #condition);                                           \
     } while (0)
 
+/* When all streams are closed: waits until they are gone, with all that was read. */
+static inline void readers_end(struct readers *readers)
+{
+    wait_until(info_of(readers).streams == 0);
+    assert_int_equal(info_of(readers).bytes, 0);
+    readers_free(readers);
+}
+
 /* Nothing more is read. */
 static inline void wait_quiet(struct readers *readers)
 {

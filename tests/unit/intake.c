@@ -42,9 +42,7 @@ static void test_limit(void **state)
     wait_until(gated_told(&gated) == 5);
     intake_free(intake);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -83,9 +81,7 @@ static void test_room(void **state)
     wait_until(intake_pending(intake) == 0);
     intake_free(intake);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -129,9 +125,7 @@ static void test_what_is_ahead_makes_room(void **state)
     assert_int_equal(given_up, 2);
     sample_deinit(&sample);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -160,9 +154,7 @@ static void test_too_large(void **state)
     sample_deinit(&sample);
     intake_free(intake);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -191,9 +183,7 @@ static void test_shares(void **state)
     intake_free(others);
     stream_close(first);
     stream_close(second);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 

@@ -29,9 +29,7 @@ static void test_none_until_asked(void **state)
     assert_int_equal(intake_pending(intake), 0);
     intake_free(intake);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -66,9 +64,7 @@ static void test_many_at_a_time(void **state)
         intake_free(intakes[i]);
         stream_close(streams[i]);
     }
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated[0]);
     gated_deinit(&gated[1]);
 }
@@ -98,9 +94,7 @@ static void test_a_failed_read(void **state)
     assert_string_equal(failure.text, "sample 3: no bytes");
     intake_free(intake);
     stream_close(stream);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -161,9 +155,7 @@ static void test_stuck(void **state)
     intake_free(others);
     stream_close(stream);
     stream_close(other);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 
@@ -205,9 +197,7 @@ static void test_stuck_ahead(void **state)
     gated_shut(&gated, true);
     stream_close(stream);
     gated_shut(&gated, false);
-    wait_until(info_of(readers).streams == 0);
-    assert_int_equal(info_of(readers).bytes, 0);
-    readers_free(readers);
+    readers_end(readers);
     gated_deinit(&gated);
 }
 

@@ -22,9 +22,7 @@ static void fixture_init(struct fixture *fixture, unsigned threads, struct order
 static void fixture_deinit(struct fixture *fixture)
 {
     stream_close(fixture->stream);
-    wait_until(info_of(fixture->readers).streams == 0);
-    assert_int_equal(info_of(fixture->readers).bytes, 0);
-    readers_free(fixture->readers);
+    readers_end(fixture->readers);
     gated_deinit(&fixture->gated);
 }
 
