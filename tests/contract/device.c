@@ -22,22 +22,6 @@
 #include "proto/cleanup.h"
 #include "unit/temp_dir.h"
 
-static int setup(void **state)
-{
-    struct fixture *fixture = malloc(sizeof *fixture);
-
-    *state = fixture;
-    fixture_init(fixture);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture_deinit(*state);
-    free(*state);
-    return 0;
-}
-
 /* -- every kind ------------------------------------------------------------------------------- */
 
 static void test_opens_and_closes_again_and_again(void **state)
@@ -201,7 +185,7 @@ static void test_missing_program_is_named(void **state)
     assert_int_equal(open_fds(), fds);
 }
 
-#define contract(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define contract(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
 
 int main(int argc, char **argv)
 {

@@ -32,22 +32,13 @@ static const char *const knobs[] = {
     "PINSERVE_DRIVER_VERSION",
 };
 
-static int setup(void **state)
-{
-    struct fixture *fixture = malloc(sizeof *fixture);
-
-    *state = fixture;
-    fixture_init(fixture);
-    return 0;
-}
-
 static int teardown(void **state)
 {
-    fixture_deinit(*state);
-    free(*state);
+    int r = fixture_teardown(state);
+
     for (size_t i = 0; i < sizeof knobs / sizeof knobs[0]; i++)
         unsetenv(knobs[i]);
-    return 0;
+    return r;
 }
 
 static int copy(struct fixture *f, size_t offset, size_t ring_offset, size_t bytes, uint64_t cookie)
@@ -222,7 +213,7 @@ static void test_devices_are_told_by_uuid(void **state)
     fixture_close(f);
 }
 
-#define fault(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define fault(test) cmocka_unit_test_setup_teardown(test, fixture_setup, teardown)
 
 int main(int argc, char **argv)
 {

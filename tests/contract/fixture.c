@@ -142,6 +142,22 @@ void fixture_deinit(struct fixture *fixture)
     close_fd(&fixture->ring_fd);
 }
 
+int fixture_setup(void **state)
+{
+    struct fixture *fixture = malloc(sizeof *fixture);
+
+    *state = fixture;
+    fixture_init(fixture);
+    return 0;
+}
+
+int fixture_teardown(void **state)
+{
+    fixture_deinit(*state);
+    free(*state);
+    return 0;
+}
+
 static int64_t milliseconds_now(void)
 {
     struct timespec now;

@@ -45,6 +45,9 @@ struct fixture {
 /* A fresh device object, not open. */
 void fixture_init(struct fixture *fixture);
 void fixture_deinit(struct fixture *fixture);
+/* The same as setup and teardown of a test, whose state it is. */
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
 
 /* Dispatches until *counter is at least count; fails the test after 20 s. */
 void fixture_wait(struct fixture *fixture, const unsigned *counter, unsigned count);
