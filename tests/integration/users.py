@@ -14,8 +14,8 @@ import threading
 
 import images
 import rawpeer
-from daemon import (CONSUME, PATIENCE, PINSERVED, Daemon, environment, expect, expect_equal, folder,
-                    have_driver, run, wait_for)
+from daemon import (CONSUME, PATIENCE, PINCTL, PINSERVED, Daemon, environment, expect, expect_equal,
+                    folder, have_driver, run, wait_for)
 from rawpeer import RawPeer, message
 
 SERVICE, ANNA, BERTA, TEAM = 64001, 64002, 64003, 64004
@@ -99,6 +99,44 @@ def test_the_daemons_own_files_are_not_a_clients():
         os.chmod(path, 0o755)
         make_folder(f"{path}/own", SERVICE, SERVICE, 0o600)
         check_refused(events(train(daemon, f"{path}/own", who(ANNA))), ANNA, "the daemon's files")
+
+
+def test_two_users_run_one_each():
+    """By hand, on the default socket; one that is killed is in nobody's way."""
+    with folder() as path:
+        os.chmod(path, 0o755)
+
+        def start(uid):
+            own = f"{path}/{uid}"
+            if not os.path.isdir(own):
+                os.mkdir(own, 0o700)
+                os.chown(own, uid, uid)
+            return subprocess.Popen(
+                [PINSERVED, "--config", "/dev/null", "--set", "device.use=host"],
+                env=environment(XDG_RUNTIME_DIR=own), stderr=subprocess.DEVNULL, cwd="/",
+                **who(uid))
+
+        def status(uid):
+            got = subprocess.run([PINCTL, "--socket", f"{path}/{uid}/pinserve.sock", "--json",
+                                  "status"], env=environment(), capture_output=True, text=True,
+                                 check=False)
+            return json.loads(got.stdout) if got.returncode == 0 else None
+
+        daemons = {uid: start(uid) for uid in (ANNA, BERTA)}
+        try:
+            for uid, process in daemons.items():
+                wait_for(lambda u=uid: status(u), f"uid {uid} serves")
+                expect_equal(status(uid)["pid"], process.pid, f"the daemon of uid {uid}")
+            for _ in range(3):
+                daemons[ANNA].kill()
+                daemons[ANNA].wait()
+                expect_equal(status(BERTA)["pid"], daemons[BERTA].pid, "the other goes on")
+                daemons[ANNA] = start(ANNA)
+                wait_for(lambda: status(ANNA), "it serves again")
+        finally:
+            for process in daemons.values():
+                process.terminate()
+        expect_equal([process.wait(PATIENCE) for process in daemons.values()], [0, 0], "their ends")
 
 
 def test_groups_count():
@@ -223,7 +261,7 @@ if WHY_NOT:
     print("skipped:", WHY_NOT)
     sys.exit(77)
 run([test_each_user_reads_its_own_files, test_the_daemons_own_files_are_not_a_clients,
-     test_groups_count, test_without_the_capabilities_it_says_so,
+     test_groups_count, test_two_users_run_one_each, test_without_the_capabilities_it_says_so,
      test_the_devices_process_has_no_capabilities,
      test_memory_that_is_about_to_come_back_is_waited_for, test_a_client_in_a_pid_namespace_of_its_own,
      test_a_client_that_the_daemon_cannot_see_is_refused])
