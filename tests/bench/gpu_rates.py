@@ -139,7 +139,7 @@ def section_wait(_data, _photos):
 
 def section_first(_data, photos):
     spec = ["--source", f"folder:{photos}", "--image", "random-crop:224", "--flip", "0.5",
-            "--batch", "224", "--device", "cuda:0", "--batches"]
+            "--batch", "256", "--last", "pad", "--device", "cuda:0", "--batches"]
     cold, warm = [], []
     for _ in range(3):
         with daemon(f"workers.per_numa_node={CORES}") as serving:
