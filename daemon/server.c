@@ -172,6 +172,8 @@ static void server_lists_init(struct server *server)
     list_init(&server->done);
     list_init(&server->index_runs);
     list_init(&server->indexed);
+    list_init(&server->probes);
+    list_init(&server->probed);
     list_init(&server->tasks);
     list_init(&server->peers);
     list_init(&server->departed);

@@ -7,14 +7,15 @@
  *   growth.c    pools that grow and shrink, off the loop
  *   tasks.c     a task: what the server keeps of a job (source, layout, works)
  *   indexing.c  from what a client asked for to a source, off the loop
+ *   probing.c   what is to be made of one image file, off the loop
  *   disposal.c  closing what a client brought, off the loop
  *   gather.c    records that the copy engine takes from the page cache
  *   actions.c   the core's actions
  *   control/    sockets, peers, messages
  *
  * Everything here is touched by the loop thread only, but for struct work, what
- * is handed to uv_queue_work and struct index_run, which belong to their thread
- * until done.
+ * is handed to uv_queue_work, struct index_run and struct probe, which belong to
+ * their thread until done.
  */
 #ifndef PINSERVE_SERVER_H
 #define PINSERVE_SERVER_H
@@ -137,6 +138,8 @@ struct server {
     struct list done;       /* struct work, by link */
     struct list index_runs; /* threads that index, and */
     struct list indexed;    /* those that are done */
+    struct list probes;     /* threads that probe, and */
+    struct list probed;     /* those that are done */
     struct disposal *disposal;
 
     struct readers *readers;
@@ -164,7 +167,7 @@ struct server {
     uint64_t peers_seen, peers_dropped;
     char warnings[WARNINGS_MAX][256];
     uint32_t n_warnings;
-    unsigned busy;     /* uv_queue_work and index runs under way */
+    unsigned busy;     /* uv_queue_work, index runs and probes under way */
     unsigned retiring; /* of these: regions being destroyed */
     bool acting;       /* server_act is running */
     bool stopping;     /* server_stop was called: */
@@ -289,6 +292,21 @@ void indexing_release_sources(struct server *server);
 /* Gives them up off the loop: that closes files. */
 void server_give_up_source(struct server *server, struct source *source);
 void server_give_up_request(struct server *server, struct source_request *request);
+
+/* probing.c ----------------------------------------------------------------------------------- */
+
+/* What is wanted of a file; answered to the peer, if it is still there. */
+struct probe_request {
+    uint64_t peer, id;
+    int fd_consume; /* consumed in any case */
+    const char *name, *member;
+    bool pixels;
+};
+
+/* -EBUSY, -ENOMEM, ...: it was not begun. */
+int probe_begin(struct server *server, struct account *tenant, const struct probe_request *request,
+                struct failure *failure);
+void probing_collect(struct server *server);
 
 /* gather.c ------------------------------------------------------------------------------------ */
 

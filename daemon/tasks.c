@@ -208,6 +208,7 @@ void tasks_collect(uv_async_t *async)
     struct server *server = async->data;
 
     indexing_collect(server);
+    probing_collect(server);
     for (;;) {
         pthread_mutex_lock(&server->done_lock);
         struct work *work = NULL;

@@ -12,6 +12,7 @@
 #include "json.h"
 #include "options.h"
 #include "pinctl.h"
+#include "probe.h"
 #include "query.h"
 #include "report_json.h"
 #include "report_text.h"
@@ -98,6 +99,8 @@ static int run(int argc, char **argv, struct failure *failure)
         return run_version(&options);
     case COMMAND_BENCH:
         return bench_run(options.socket, &options.bench, options.json, stdout, failure);
+    case COMMAND_PROBE:
+        return probe_run(&options, stdout, failure);
     default:
         return run_query(&options, failure);
     }

@@ -18,6 +18,7 @@ enum {
     OPTION_HELP,
     OPTION_WATCH,
     OPTION_BAD,
+    OPTION_OUTPUT,
     OPTION_BENCH, /* and the places in bench_options_table behind it */
 };
 
@@ -32,6 +33,7 @@ static const struct {
     {"jobs", COMMAND_JOBS, "who is fed, who starves and why; --bad JOB: its bad samples"},
     {"stats", COMMAND_STATS, "totals since the start; --watch: rates, every second"},
     {"bench", COMMAND_BENCH, "consume batches and measure; see pinctl bench --help"},
+    {"probe", COMMAND_PROBE, "what the daemon makes of image files: FILE or SHARD:MEMBER"},
     {"version", COMMAND_VERSION, "the version of pinctl"},
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -53,6 +55,8 @@ static void build_table(enum command command, struct option *table)
         add_option(table, &n, "watch", false, OPTION_WATCH);
     if (command == COMMAND_JOBS)
         add_option(table, &n, "bad", true, OPTION_BAD);
+    if (command == COMMAND_PROBE)
+        add_option(table, &n, "output", true, OPTION_OUTPUT);
     for (size_t i = 0; command == COMMAND_BENCH && i < bench_options_count; i++) {
         const struct bench_option *option = &bench_options_table[i];
         add_option(table, &n, option->name, option->kind != BENCH_FLAG, OPTION_BENCH + (int)i);
@@ -106,6 +110,9 @@ static int parse_options(int argc, char **argv, const char *rule, struct options
                 return failure_set(failure, -EINVAL, "--bad %s: the number of a job is wanted",
                                    optarg);
             break;
+        case OPTION_OUTPUT:
+            options->output = optarg;
+            break;
         case '?':
         case ':':
             return refuse_option(result, argv, table, failure);
@@ -129,6 +136,19 @@ static enum command find_command(const char *name)
     return COMMAND_NONE;
 }
 
+static int take_files(int argc, char **argv, struct options *options, struct failure *failure)
+{
+    options->files = argv + optind;
+    options->n_files = (size_t)(argc - optind);
+    if (options->n_files == 0)
+        return failure_set(failure, -EINVAL, "probe: a FILE or SHARD:MEMBER is missing");
+    if (options->output && options->n_files > 1)
+        return failure_set(failure, -EINVAL,
+                           "probe: --output takes the pixels of one file, not %zu",
+                           options->n_files);
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *options, struct failure *failure)
 {
     *options = (struct options){.command = COMMAND_NONE};
@@ -148,6 +168,8 @@ int options_parse(int argc, char **argv, struct options *options, struct failure
     rc = parse_options(argc, argv, ":h", options, failure);
     if (rc < 0 || options->help)
         return rc;
+    if (options->command == COMMAND_PROBE)
+        return take_files(argc, argv, options, failure);
     if (optind < argc)
         return failure_set(failure, -EINVAL, "%s: unexpected argument %s", argv[0], argv[optind]);
     if (options->command == COMMAND_BENCH)

@@ -19,6 +19,7 @@ enum command {
     COMMAND_JOBS,
     COMMAND_STATS,
     COMMAND_BENCH,
+    COMMAND_PROBE,
     COMMAND_VERSION,
 };
 
@@ -28,6 +29,9 @@ struct options {
     bool help; /* print it and do nothing else */
     bool watch;
     uint64_t bad; /* jobs: list the bad samples of this one; 0: the jobs */
+    const char *output; /* probe: where the pixels go; NULL: nowhere */
+    char **files;       /* probe: n_files of them */
+    size_t n_files;
     enum command command;
     struct bench_options bench;
 };

@@ -127,7 +127,7 @@ static void peer_send_done(struct peer *peer, uint64_t id)
     peer_send(peer, &message, NULL, 0);
 }
 
-/* Requests have an id, notices have none, and only DatasetFds brings fds. */
+/* Requests have an id, notices have none, and only DatasetFds and Probe bring fds. */
 static int peer_check_form(const struct peer *peer, const struct wire_packet *packet,
                            struct failure *reason)
 {
@@ -140,7 +140,8 @@ static int peer_check_form(const struct peer *peer, const struct wire_packet *pa
     if (!peer->greeted && message->body_case != PINSERVE__MESSAGE__BODY_HELLO)
         return failure_set(reason, -EPROTO, "message of type %d before Hello",
                            (int)message->body_case);
-    if (packet->n_fds > 0 && message->body_case != PINSERVE__MESSAGE__BODY_DATASET_FDS)
+    if (packet->n_fds > 0 && message->body_case != PINSERVE__MESSAGE__BODY_DATASET_FDS &&
+        message->body_case != PINSERVE__MESSAGE__BODY_PROBE)
         return failure_set(reason, -EPROTO, "%zu fds beside a message of type %d, which takes none",
                            packet->n_fds, (int)message->body_case);
     if (!notice && message->id == 0)
@@ -228,6 +229,8 @@ int peer_handle(struct peer *peer, struct wire_packet *packet, struct failure *r
     case PINSERVE__MESSAGE__BODY_QUERY:
         peer_handle_query(peer, message->id, message->query);
         return 0;
+    case PINSERVE__MESSAGE__BODY_PROBE:
+        return peer_handle_probe(peer, packet, reason);
     case PINSERVE__MESSAGE__BODY_RING_OPENED:
         return peer_handle_ring_opened(peer, message->ring_opened, reason);
     case PINSERVE__MESSAGE__BODY_RELEASE:

@@ -73,6 +73,11 @@ void peer_send_ring_replaced(struct peer *peer, struct task *task,
 void peer_send_batch_ready(struct peer *peer, const struct task *task,
                            const struct core_action *action);
 void peer_send_epoch_end(struct peer *peer, const struct core_action *action);
+/* Answers a Probe; fd -1: no pixels. Without such a peer nothing happens. */
+void peer_send_probed(struct server *server, uint64_t peer, uint64_t id,
+                      const Pinserve__Probed *probed, int fd);
+void peer_send_probe_error(struct server *server, uint64_t peer, uint64_t id,
+                           const struct failure *failure);
 void peer_send_job_failed(struct peer *peer, const struct core_action *action);
 
 /* handlers.c: one received message. 0, or a negative errno with the reason why the peer is dropped.
@@ -81,6 +86,8 @@ int peer_handle(struct peer *peer, struct wire_packet *packet, struct failure *r
 /* opening.c */
 int peer_handle_open(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                      struct failure *reason);
+/* probe.c */
+int peer_handle_probe(struct peer *peer, struct wire_packet *packet, struct failure *reason);
 /* reports.c */
 void peer_handle_query(struct peer *peer, uint64_t id, const Pinserve__Query *query);
 

@@ -94,7 +94,7 @@ static int answer_whole(struct decoder *decoder, const char *path, struct failur
     if (rc < 0)
         return rc;
     out_size = (size_t)facts.width * facts.height * 3;
-    out = malloc(out_size);
+    out = malloc(out_size + 1);
     if (!out)
         return failure_set(failure, -ENOMEM, "no memory");
     decoder_whole_pixels(decoder, out);

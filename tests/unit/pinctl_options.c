@@ -275,10 +275,30 @@ static void test_help_lists_every_option(void **state)
     free(text);
 }
 
+static void test_probe(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--json", "probe", "a.jpg", "--", "-b.tar:c.png"), 0);
+    assert_int_equal(options.command, COMMAND_PROBE);
+    assert_true(options.json);
+    assert_null(options.output);
+    assert_int_equal(options.n_files, 2);
+    assert_string_equal(options.files[0], "a.jpg");
+    assert_string_equal(options.files[1], "-b.tar:c.png");
+    assert_int_equal(PARSE("probe", "a.jpg", "--output", "x.ppm"), 0);
+    assert_string_equal(options.output, "x.ppm");
+    assert_int_equal(options.n_files, 1);
+    assert_refused("probe: a FILE or SHARD:MEMBER is missing", "probe");
+    assert_refused("probe: --output takes the pixels of one file, not 2", "probe", "--output", "x",
+                   "a", "b");
+    assert_refused("unknown option --output", "jobs", "--output", "x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_probe),
         cmocka_unit_test(test_options_of_the_program_stand_anywhere),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_refusals_name_the_word),

@@ -200,7 +200,8 @@ static void test_dimensions(void **state)
         {65500, 65500, false, "c1/a.png: 65500x65500 = 4290250000 pixels; the limit is 268435456"},
         {2147483647, 2147483647, false, "2147483647x2147483647 = 4611686014132420609 pixels"},
         {100000, 10, false, "100000x10 pixels; the limit is 65500 a side"},
-        {8193, 8192, true, "the limit is 67108864 for progressive, interlaced, turned and WebP images"},
+        {8193, 8192, true,
+         "the limit is 67108864 for progressive, interlaced, turned and WebP images"},
     };
     struct png_make make = {
         .w = SIDE, .h = SIDE, .color_type = SPNG_COLOR_TYPE_TRUECOLOR, .bit_depth = 8};
