@@ -216,6 +216,14 @@ static void report_stats(struct peer *peer, uint64_t id)
     peer_send_report(peer, id, &report);
 }
 
+/* The names of a user's files are that user's, root's and the daemon's. */
+static bool may_list_bad(const struct peer *peer, const struct task *task)
+{
+    uint64_t uid = peer->identity.uid;
+
+    return uid == task->uid || uid == 0 || uid == geteuid();
+}
+
 static void report_bad(struct peer *peer, uint64_t id, const Pinserve__Query *query)
 {
     Pinserve__Report report = PINSERVE__REPORT__INIT;
@@ -227,6 +235,12 @@ static void report_bad(struct peer *peer, uint64_t id, const Pinserve__Query *qu
 
     if (!task) {
         failure_set(&failure, -ENOENT, "there is no job %" PRIu64, query->job);
+        peer_send_error(peer, id, &failure);
+        return;
+    }
+    if (!may_list_bad(peer, task)) {
+        failure_set(&failure, -EACCES, "job %" PRIu64 " is of uid %" PRIu64 ", not of uid %" PRIu64,
+                    query->job, task->uid, (uint64_t)peer->identity.uid);
         peer_send_error(peer, id, &failure);
         return;
     }

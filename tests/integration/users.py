@@ -139,6 +139,27 @@ def test_two_users_run_one_each():
         expect_equal([process.wait(PATIENCE) for process in daemons.values()], [0, 0], "their ends")
 
 
+def test_the_names_of_bad_samples_are_the_users():
+    with folder() as path, service() as daemon:
+        os.chmod(path, 0o755)
+        make_folder(path, ANNA, ANNA, 0o600)
+        with open(f"{path}/c0/003.jpg", "wb"):
+            pass
+        client = daemon.consume("--source", f"folder:{path}", *ON_HOST, "--epochs", "1", "--bad",
+                                "blank", "--wait", **who(ANNA))
+        wait_for(lambda: '"token"' in client.stdout.readline(), "an epoch's end")
+        job = str(daemon.jobs()[0]["job"])
+        for uid in (ANNA, SERVICE):
+            expect("c0/003.jpg" in daemon.pinctl("jobs", "--bad", job, **who(uid)).stdout,
+                   f"uid {uid} sees it")
+        expect("c0/003.jpg" in daemon.pinctl("jobs", "--bad", job).stdout, "root sees it")
+        refused = daemon.pinctl("jobs", "--bad", job, check=False, **who(BERTA))
+        expect_equal(refused.returncode, 1, "another user's pinctl")
+        expect(f"job {job} is of uid {ANNA}, not of uid {BERTA}" in refused.stderr, refused.stderr)
+        client.stdin.close()
+        client.wait()
+
+
 def test_groups_count():
     with folder() as path, service() as daemon:
         os.chmod(path, 0o755)
@@ -261,7 +282,8 @@ if WHY_NOT:
     print("skipped:", WHY_NOT)
     sys.exit(77)
 run([test_each_user_reads_its_own_files, test_the_daemons_own_files_are_not_a_clients,
-     test_groups_count, test_two_users_run_one_each, test_without_the_capabilities_it_says_so,
+     test_the_names_of_bad_samples_are_the_users, test_groups_count, test_two_users_run_one_each,
+     test_without_the_capabilities_it_says_so,
      test_the_devices_process_has_no_capabilities,
      test_memory_that_is_about_to_come_back_is_waited_for, test_a_client_in_a_pid_namespace_of_its_own,
      test_a_client_that_the_daemon_cannot_see_is_refused])
