@@ -239,5 +239,5 @@ int main(void)
         cmocka_unit_test(test_pool_min_is_whole_regions),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, config_dir_make, dir_remove);
 }

@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "config.h"
+#include "group_dir.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -36,40 +36,19 @@ static const char other_values[] =
     "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\n"
     "\n[log]\nlevel = debug\nlines_per_second = 99\n";
 
-static char folder[64];
-static char file_path[96];
+static char file_path[160];
 
-static inline int make_folder(void **state)
+static inline int config_dir_make(void **state)
 {
-    const char *base = getenv("TMPDIR");
+    int r = dir_make(state);
 
-    (void)state;
-    snprintf(folder, sizeof folder, "%.40s/config.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(file_path, sizeof file_path, "%s/test.conf", folder);
-    return 0;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    unlink(file_path);
-    return rmdir(folder);
-}
-
-static inline void write_file(const char *text)
-{
-    FILE *file = fopen(file_path, "w");
-
-    assert_non_null(file);
-    assert_int_not_equal(fputs(text, file), EOF);
-    assert_int_equal(fclose(file), 0);
+    snprintf(file_path, sizeof file_path, "%s/test.conf", dir.path);
+    return r;
 }
 
 static inline int read_text(struct config *config, const char *text, struct failure *failure)
 {
-    write_file(text);
+    assert_true(temp_dir_write(&dir, "test.conf", text, strlen(text)));
     return config_read_file(config, file_path, failure);
 }
 

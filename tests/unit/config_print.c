@@ -165,5 +165,5 @@ int main(void)
         cmocka_unit_test(test_defaults_of_the_manual_page),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, config_dir_make, dir_remove);
 }

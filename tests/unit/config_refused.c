@@ -134,8 +134,8 @@ static void test_files_that_cannot_be_read(void **state)
     config_init(&config, GIB);
     assert_int_equal(config_read_file(&config, "/nowhere/pinserved.conf", &failure), -ENOENT);
     assert_string_equal(failure.text, "/nowhere/pinserved.conf: No such file or directory");
-    assert_int_equal(config_read_file(&config, folder, &failure), -EISDIR);
-    snprintf(expected, sizeof expected, "%s: Is a directory", folder);
+    assert_int_equal(config_read_file(&config, dir.path, &failure), -EISDIR);
+    snprintf(expected, sizeof expected, "%s: Is a directory", dir.path);
     assert_string_equal(failure.text, expected);
     config_deinit(&config);
 }
@@ -150,5 +150,5 @@ int main(void)
         cmocka_unit_test(test_files_that_cannot_be_read),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, config_dir_make, dir_remove);
 }

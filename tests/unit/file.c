@@ -12,21 +12,11 @@
 
 #include <cmocka.h>
 
-#include "temp_dir.h"
+#include "group_dir.h"
 
-static struct temp_dir dir;
-
-static int dir_make(void **state)
+static int file_make(void **state)
 {
-    (void)state;
-    return temp_dir_init(&dir) && temp_dir_write(&dir, "a", "12345", 5) ? 0 : -1;
-}
-
-static int dir_remove(void **state)
-{
-    (void)state;
-    temp_dir_deinit(&dir);
-    return 0;
+    return dir_make(state) == 0 && temp_dir_write(&dir, "a", "12345", 5) ? 0 : -1;
 }
 
 static void takes_a_description_of_its_own(void **state)
@@ -111,5 +101,5 @@ int main(void)
         cmocka_unit_test(refuses_what_cannot_be_read_at_any_offset),
     };
 
-    return cmocka_run_group_tests_name("file", tests, dir_make, dir_remove);
+    return cmocka_run_group_tests_name("file", tests, file_make, dir_remove);
 }

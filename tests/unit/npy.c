@@ -12,23 +12,8 @@
 
 #include <cmocka.h>
 
+#include "group_dir.h"
 #include "npy_file.h"
-#include "temp_dir.h"
-
-static struct temp_dir dir;
-
-static int dir_make(void **state)
-{
-    (void)state;
-    return temp_dir_init(&dir) ? 0 : -1;
-}
-
-static int dir_remove(void **state)
-{
-    (void)state;
-    temp_dir_deinit(&dir);
-    return 0;
-}
 
 static int read_file(struct npy_header *header, struct failure *failure)
 {

@@ -12,23 +12,8 @@
 
 #include <cmocka.h>
 
+#include "group_dir.h"
 #include "npy_file.h"
-#include "temp_dir.h"
-
-static struct temp_dir dir;
-
-static int dir_make(void **state)
-{
-    (void)state;
-    return temp_dir_init(&dir) ? 0 : -1;
-}
-
-static int dir_remove(void **state)
-{
-    (void)state;
-    temp_dir_deinit(&dir);
-    return 0;
-}
 
 /* A source of file, with labels unless that is NULL; shaped like raw unless that is NULL. */
 static int open_records(const char *file, const char *labels, const struct source_spec *raw,

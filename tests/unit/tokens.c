@@ -12,24 +12,9 @@
 
 #include <cmocka.h>
 
-#include "temp_dir.h"
+#include "group_dir.h"
 
 #define FILES_MAX 4
-
-static struct temp_dir dir;
-
-static int dir_make(void **state)
-{
-    (void)state;
-    return temp_dir_init(&dir) ? 0 : -1;
-}
-
-static int dir_remove(void **state)
-{
-    (void)state;
-    temp_dir_deinit(&dir);
-    return 0;
-}
 
 static struct token_windows windows_of(uint32_t seq, enum sample_dtype width)
 {
