@@ -15,19 +15,9 @@
 
 #include "client/parse.h"
 #include "proto/token.h"
+#include "spec_fixture.h"
 
 #define assert_error(handle, part) assert_non_null(strstr(pinclient_error(handle), part))
-
-static int spec_setup(void **state)
-{
-    return pinclient_spec_new((struct pinclient_spec **)state);
-}
-
-static int spec_teardown(void **state)
-{
-    pinclient_spec_free(*state);
-    return 0;
-}
 
 static void test_defaults(void **state)
 {

@@ -10,16 +10,7 @@
 
 #include <cmocka.h>
 
-static int spec_setup(void **state)
-{
-    return pinclient_spec_new((struct pinclient_spec **)state);
-}
-
-static int spec_teardown(void **state)
-{
-    pinclient_spec_free(*state);
-    return 0;
-}
+#include "spec_fixture.h"
 
 /* What an OpenJob says then; samples UINT64_MAX: no limit. */
 static void taken(struct pinclient_spec *spec, const char *bad, Pinserve__BadSamples kind,

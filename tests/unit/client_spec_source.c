@@ -11,18 +11,9 @@
 
 #include <cmocka.h>
 
+#include "spec_fixture.h"
+
 #define assert_error(handle, part) assert_non_null(strstr(pinclient_error(handle), part))
-
-static int spec_setup(void **state)
-{
-    return pinclient_spec_new((struct pinclient_spec **)state);
-}
-
-static int spec_teardown(void **state)
-{
-    pinclient_spec_free(*state);
-    return 0;
-}
 
 static void test_synthetic(void **state)
 {
