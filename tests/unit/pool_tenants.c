@@ -13,15 +13,36 @@
 
 #include "pool_record.h"
 
+/* What most tests have: a pool without regions, and two tenants. */
+static struct pool *pool;
+static struct accounts accounts;
+static struct account *one, *two;
+
+static int pool_setup(void **state)
+{
+    (void)state;
+    pool = pool_new(8 * PAGE);
+    accounts_init(&accounts, &unlimited, &unlimited);
+    one = account_ref(&accounts, "one");
+    two = account_ref(&accounts, "two");
+    return 0;
+}
+
+/* Every slot is back by then. */
+static int pool_teardown(void **state)
+{
+    (void)state;
+    pool_empty(pool);
+    account_unref(one);
+    account_unref(two);
+    return accounts_deinit(&accounts) ? -1 : 0;
+}
+
 static void test_region_holds_one_tenant(void **state)
 {
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
     uint64_t a[2], b[2];
 
     (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
     take(pool, one, PAGE, 1, a);
     take(pool, two, PAGE, 1, b);
     assert_int_equal(memory_region(a[0]), 1);
@@ -42,21 +63,13 @@ static void test_region_holds_one_tenant(void **state)
     pool_give(pool, b[0], 0);
     pool_give(pool, b[1], 0);
     pool_give(pool, UINT64_C(2) << 32, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
 }
 
 static void test_mapped_region_never_changes_hands(void **state)
 {
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
     uint64_t a, b;
 
     (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
     take(pool, one, PAGE, 1, &a);
     pool_set_mapped(pool, 1);
     pool_set_mapped(pool, 99);
@@ -75,22 +88,14 @@ static void test_mapped_region_never_changes_hands(void **state)
     region_free(region);
     assert_null(pool_take_idle(pool, 300, 100, 8 * PAGE));
     assert_int_equal(one->used[ACCOUNT_PINNED], 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
 }
 
 static void test_region_made_for_a_tenant_waits_for_it(void **state)
 {
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
     uint64_t memory, region_bytes;
     uint32_t regions;
 
     (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
     record_add(pool, 8 * PAGE, one, 0);
     assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
     assert_int_equal(pool_take(pool, one, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
@@ -98,24 +103,16 @@ static void test_region_made_for_a_tenant_waits_for_it(void **state)
     /* One of the node's (pool.min) is for anybody. */
     assert_int_equal(pool_take(pool, two, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
     pool_give(pool, memory, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
 }
 
 /* Memory that one tenant's batches were copied from can serve another's copies, but no client of
  * another may look at it; nor at its own tenant's newer batches beside the old ones. */
 static void test_what_a_tenant_left_is_shown_to_no_other(void **state)
 {
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
     uint64_t copied, shown, region_bytes;
     uint32_t regions;
 
     (void)state;
-    accounts_init(&accounts, &unlimited, &unlimited);
-    struct account *one = account_ref(&accounts, "one"), *two = account_ref(&accounts, "two");
     record_add(pool, 8 * PAGE, &accounts.node, 0);
     assert_int_equal(pool_take(pool, one, false, PAGE, 1, &copied, &regions, &region_bytes), 0);
     pool_give(pool, copied, 0);
@@ -128,10 +125,6 @@ static void test_what_a_tenant_left_is_shown_to_no_other(void **state)
     assert_int_equal(memory_region(shown), 2);
     pool_give(pool, copied, 0);
     pool_give(pool, shown, 0);
-    pool_empty(pool);
-    account_unref(one);
-    account_unref(two);
-    assert_int_equal(accounts_deinit(&accounts), 0);
 }
 
 /* Another's idle region is larger than the limit allows: a smaller one of its own serves, and
@@ -139,37 +132,41 @@ static void test_what_a_tenant_left_is_shown_to_no_other(void **state)
 static void test_limit_forbids_an_idle_region(void **state)
 {
     struct account_limits limits = unlimited;
-    struct pool *pool = pool_new(8 * PAGE);
-    struct accounts accounts;
+    struct pool *limited_pool = pool_new(8 * PAGE);
+    struct accounts limited;
     uint64_t memory, region_bytes = 0;
     uint32_t regions = 0;
 
     (void)state;
     limits.max[ACCOUNT_PINNED] = 12 * PAGE;
-    accounts_init(&accounts, &unlimited, &limits);
-    struct account *tenant = account_ref(&accounts, "one");
-    struct region *large = record_add(pool, 16 * PAGE, &accounts.node, 0);
-    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
+    accounts_init(&limited, &unlimited, &limits);
+    struct account *tenant = account_ref(&limited, "one");
+    struct region *large = record_add(limited_pool, 16 * PAGE, &limited.node, 0);
+    assert_int_equal(
+        pool_take(limited_pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 1);
     assert_int_equal(regions, 1);
     assert_int_equal(region_bytes, 8 * PAGE);
-    assert_ptr_equal(large->charge.account, &accounts.node);
-    record_add(pool, region_bytes, tenant, 0);
-    assert_int_equal(pool_take(pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
+    assert_ptr_equal(large->charge.account, &limited.node);
+    record_add(limited_pool, region_bytes, tenant, 0);
+    assert_int_equal(
+        pool_take(limited_pool, tenant, false, PAGE, 1, &memory, &regions, &region_bytes), 0);
     assert_int_equal(memory_region(memory), 2);
     assert_int_equal(tenant->used[ACCOUNT_PINNED], 8 * PAGE);
-    pool_give(pool, memory, 0);
-    pool_empty(pool);
+    pool_give(limited_pool, memory, 0);
+    pool_empty(limited_pool);
     account_unref(tenant);
-    assert_int_equal(accounts_deinit(&accounts), 0);
+    assert_int_equal(accounts_deinit(&limited), 0);
 }
+
+#define pool_test(f) cmocka_unit_test_setup_teardown(f, pool_setup, pool_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_region_holds_one_tenant),
-        cmocka_unit_test(test_mapped_region_never_changes_hands),
-        cmocka_unit_test(test_region_made_for_a_tenant_waits_for_it),
-        cmocka_unit_test(test_what_a_tenant_left_is_shown_to_no_other),
+        pool_test(test_region_holds_one_tenant),
+        pool_test(test_mapped_region_never_changes_hands),
+        pool_test(test_region_made_for_a_tenant_waits_for_it),
+        pool_test(test_what_a_tenant_left_is_shown_to_no_other),
         cmocka_unit_test(test_limit_forbids_an_idle_region),
     };
 
