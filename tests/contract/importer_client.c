@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/message.h"
 #include "proto/cleanup.h"
 
 int importer_start(struct importer *importer, const char *program, const char *uuid)
@@ -39,20 +40,7 @@ void importer_stop(struct importer *importer)
 static int ask(struct importer *importer, const struct importer_request *request, int fd,
                struct importer_answer *answer)
 {
-    struct iovec data = {(void *)(uintptr_t)request, sizeof *request};
-    char control[CMSG_SPACE(sizeof fd)] = {0};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-
-    if (fd >= 0) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    }
-    if (sendmsg(importer->socket, &message, MSG_NOSIGNAL) < 0 ||
+    if (message_send(importer->socket, request, sizeof *request, fd) < 0 ||
         recv(importer->socket, answer, sizeof *answer, 0) != (ssize_t)sizeof *answer) {
         fprintf(stderr, "the importer is gone\n");
         return -1;
