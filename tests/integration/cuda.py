@@ -117,6 +117,18 @@ def test_delivery_in_place_needs_no_process():
             expect_equal(gpu(daemon)["ring_bytes"], 0, "bytes of rings")
 
 
+def test_registrations_do_not_grow_with_batches():
+    """Memory is registered by regions: a thousand batches take no more than ten."""
+    with Daemon("pool.region=2MiB", driver=True) as daemon:
+        regions = []
+        for batches in ("10", "1000"):
+            daemon.bench("--source", "synthetic:3x32x32:u8:500", "--batch", "64", "--device",
+                         "cuda:0", "--batches", batches)
+            regions += [pool["regions"] for pool in daemon.ask("pools")["pools"]
+                        if pool["device"] != "host"]
+        expect(regions[0] > 0 and regions[0] == regions[1], f"regions: {regions}")
+
+
 def test_rings_are_off():
     before = memory_used()
     with Daemon("device.rings=off", driver=True) as daemon:
@@ -176,6 +188,7 @@ def test_devices_are_told_apart_by_uuid():
 if __name__ == "__main__" and have_driver():
     run([test_release_waits_for_the_stream, test_two_clients_at_once,
          test_a_client_of_another_user, test_nothing_is_left_on_the_device,
-         test_delivery_in_place_needs_no_process, test_rings_are_off,
+         test_delivery_in_place_needs_no_process,
+         test_registrations_do_not_grow_with_batches, test_rings_are_off,
          test_device_memory_has_a_limit,
          test_faults_of_the_driver, test_devices_are_told_apart_by_uuid])

@@ -89,6 +89,17 @@ def test_labels_of_tar_shards():
                 expect(all(label == i % 5 for i, label in pairs), f"labels: {pairs}")
 
 
+def test_fewer_shards_than_ranks():
+    """Ranks share samples, not shards: nobody is left without."""
+    with folder() as path, Daemon() as daemon:
+        images.make_tar(f"{path}/s.tar", 0, 16)
+        ranks = [column(daemon.batches("--source", f"tar:{path}/s.tar", "--image", "center-crop:16",
+                                       "--batch", "2", "--rank", str(rank), "--world", "4",
+                                       "--epochs", "1"), "index") for rank in range(4)]
+        expect_equal([len(rank) for rank in ranks], [4] * 4, "samples of each rank")
+        expect_equal(sorted(sum(ranks, [])), list(range(16)), "samples of all")
+
+
 def values(events, dtype):
     """Sample number -> its values, of one epoch."""
     out = {}
@@ -279,7 +290,8 @@ def test_batch_larger_than_the_data():
 
 
 run([test_partial_has_every_sample_once, test_pad_marks_what_it_repeats, test_uneven_shards,
-     test_labels_of_a_folder, test_labels_of_tar_shards, test_records_are_what_numpy_sees,
+     test_labels_of_a_folder, test_labels_of_tar_shards,
+     test_fewer_shards_than_ranks, test_records_are_what_numpy_sees,
      test_header_versions_are_equal, test_labels_of_records, test_windows_of_tokens,
      test_random_windows, test_tokens_of_another_length_are_other_data, test_resume_in_order,
      test_resume_while_shuffling, test_token_after_the_last_batch_resumes_with_the_end,

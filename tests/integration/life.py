@@ -136,6 +136,18 @@ def test_the_daemon_is_stopped_while_a_client_waits():
         expect_equal((last["event"], last["code"]), ("error", -110), f"ETIMEDOUT: {last}")
 
 
+def test_a_client_that_exits_with_batches_pending():
+    with Daemon() as daemon:
+        for end in ([], ["--close-first", "--hold", "1"]):
+            client = daemon.consume(*SPEC, "--depth", "16", "--batches", "1", *end)
+            reads(client, "batch")
+            began = time.monotonic()
+            client.communicate(timeout=10)
+            expect_equal(client.returncode, 0, "its exit status")
+            expect(time.monotonic() - began < 2, f"{time.monotonic() - began:.2f} s")
+            wait_for(lambda: not daemon.jobs(), "no job")
+
+
 def test_an_orderly_end_tells_the_clients():
     with Daemon() as daemon:
         client = daemon.consume(*SPEC, "--step-ms", "1")
@@ -301,7 +313,8 @@ def test_run_with_a_low_limit_on_locking():
 run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_daemon_sleeps,
      test_a_closed_job_keeps_its_leases_readable, test_all_leased_is_an_error_and_no_hang,
      test_the_daemon_is_killed_while_clients_wait,
-     test_the_daemon_is_stopped_while_a_client_waits, test_an_orderly_end_tells_the_clients,
+     test_the_daemon_is_stopped_while_a_client_waits,
+     test_a_client_that_exits_with_batches_pending, test_an_orderly_end_tells_the_clients,
      test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go,
      test_one_process_opens_and_closes_many_jobs, test_random_kills,
      test_run_passes_on_the_exit_status, test_run_serves_its_command,
