@@ -183,6 +183,13 @@ def test_devices_are_told_apart_by_uuid():
         result = daemon.pinctl("bench", *short, "cuda:1", check=False)
         expect(result.returncode == 1 and uuids[1] in result.stderr,
                f"the error lists what is there: {result.stderr}")
+        daemon.env = dict(daemon.env, CUDA_VISIBLE_DEVICES="")
+        for wanted in ("cuda:0", uuids[0]):
+            result = daemon.pinctl("bench", *short, wanted, check=False)
+            expect(result.returncode == 1 and wanted in result.stderr
+                   and 'CUDA_VISIBLE_DEVICES is ""' in result.stderr,
+                   f"the error says why there is none: {result.stderr}")
+        expect_equal(daemon.bench(*short, "auto")["delivery"], "host", "the first GPU or else host")
 
 
 if __name__ == "__main__" and have_driver():
