@@ -106,8 +106,11 @@ static uint64_t item_position(const struct order *order, uint64_t step, uint32_t
     return order_position(order, step) + (uint64_t)i * order->world + order->rank;
 }
 
+/* A position behind the end of the epoch is one from its start. */
 static uint64_t position_sample(const struct order *order, uint64_t epoch, uint64_t position)
 {
+    if (position >= order->samples)
+        position %= order->samples;
     if (order->shuffle == ORDER_SHUFFLE_FULL)
         return order_permute(order->seed, epoch, order->samples, position);
     return position;
@@ -118,7 +121,7 @@ struct order_item order_at(const struct order *order, uint64_t epoch, uint64_t s
     uint64_t position = item_position(order, step, i);
 
     return (struct order_item){
-        .sample = position_sample(order, epoch, position % order->samples),
+        .sample = position_sample(order, epoch, position),
         .status = position < order->samples ? SAMPLE_OK : SAMPLE_PADDING,
     };
 }
@@ -130,7 +133,7 @@ bool order_substitute(const struct order *order, uint64_t epoch, uint64_t step, 
 
     if (n > ORDER_SUBSTITUTES_MAX || n >= order->samples)
         return false;
-    *sample_p = position_sample(order, epoch, (position + n) % order->samples);
+    *sample_p = position_sample(order, epoch, position + n);
     return true;
 }
 
