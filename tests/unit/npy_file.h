@@ -10,7 +10,7 @@
 #include "temp_dir.h"
 
 /* The dictionary's text, "{'descr': ...}"; version 1, 2 or 3. */
-static inline bool npy_file_write(const struct temp_dir *dir, const char *name, unsigned version,
+static inline bool npy_file_write(const struct temp_dir *in, const char *name, unsigned version,
                                   const char *dictionary, const void *data, size_t data_bytes)
 {
     size_t lead = version == 1 ? 10 : 12;
@@ -29,7 +29,7 @@ static inline bool npy_file_write(const struct temp_dir *dir, const char *name, 
     bytes[lead + size - 1] = '\n';
     if (data_bytes > 0)
         memcpy(bytes + lead + size, data, data_bytes);
-    bool ok = temp_dir_write(dir, name, bytes, lead + size + data_bytes);
+    bool ok = temp_dir_write(in, name, bytes, lead + size + data_bytes);
     free(bytes);
     return ok;
 }
