@@ -165,6 +165,7 @@ struct server {
 
     uint64_t started; /* ns */
     uint64_t peers_seen, peers_dropped;
+    uint64_t without_end, plain_inks; /* of images decoded */
     char warnings[WARNINGS_MAX][256];
     uint32_t n_warnings;
     unsigned busy;     /* uv_queue_work, index runs and probes under way */

@@ -221,6 +221,8 @@ void tasks_collect(uv_async_t *async)
             break;
         struct task *task = work->user;
         uint32_t slot = (uint32_t)(work - task->works);
+        server->without_end += work->without_end;
+        server->plain_inks += work->plain_inks;
         core_decoded(server->core, task->job, slot, task->generations[slot],
                      work->failure.code < 0 ? &work->failure : NULL, work->n_bad, work->read_ns,
                      work->decode_ns, server_now(server));

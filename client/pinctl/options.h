@@ -28,7 +28,7 @@ struct options {
     bool json;
     bool help; /* print it and do nothing else */
     bool watch;
-    uint64_t bad; /* jobs: list the bad samples of this one; 0: the jobs */
+    uint64_t bad;       /* jobs: list the bad samples of this one; 0: the jobs */
     const char *output; /* probe: where the pixels go; NULL: nowhere */
     char **files;       /* probe: n_files of them */
     size_t n_files;

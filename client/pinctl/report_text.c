@@ -133,6 +133,8 @@ static int print_stats(const Pinserve__StatsReport *stats, FILE *out)
     table_pair(table, "copy", "%.1f us a batch", mean.copy);
     table_pair(table, "hold", "%.1f us a batch", mean.hold);
     table_pair(table, "bad samples", "%" PRIu64, stats->bad);
+    table_pair(table, "JPEGs without end", "%" PRIu64, stats->without_end);
+    table_pair(table, "plain CMYK", "%" PRIu64, stats->plain_inks);
     table_pair(table, "jobs opened", "%" PRIu64, stats->jobs_opened);
     table_pair(table, "jobs failed", "%" PRIu64, stats->jobs_failed);
     table_pair(table, "peers seen", "%" PRIu64, stats->peers_seen);

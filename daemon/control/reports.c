@@ -210,6 +210,8 @@ static void report_stats(struct peer *peer, uint64_t id)
     stats.bad = core_total_bad(server->core);
     stats.stages = &wire;
     stats.peers_seen = server->peers_seen;
+    stats.without_end = server->without_end;
+    stats.plain_inks = server->plain_inks;
     stats.peers_dropped = server->peers_dropped;
     stats.uptime_ns = server_now(server) - server->started;
     report.stats = &stats;

@@ -19,6 +19,20 @@ void filler_begin(struct filler *filler)
     filler->now = now_ns();
 }
 
+void filler_end(struct filler *filler, struct work *work)
+{
+    struct decoder_counts counts;
+
+    work->read_ns += filler->read_ns;
+    work->decode_ns += filler->decode_ns;
+    if (!filler->decoder)
+        return;
+    decoder_counts_get(filler->decoder, &counts);
+    work->without_end += counts.without_end - filler->told.without_end;
+    work->plain_inks += counts.plain_inks - filler->told.plain_inks;
+    filler->told = counts;
+}
+
 void filler_deinit(struct filler *filler)
 {
     decoder_free(filler->decoder);

@@ -18,6 +18,7 @@ struct filler {
     struct sample sample;
     uint64_t now;                /* when the last step ended */
     uint64_t read_ns, decode_ns; /* since filler_begin */
+    struct decoder_counts told;  /* of the decoder, at the last filler_end */
 };
 
 static inline uint64_t now_ns(void)
@@ -29,6 +30,8 @@ static inline uint64_t now_ns(void)
 }
 
 void filler_begin(struct filler *filler);
+/* Adds to the work's sums what was done since filler_begin. */
+void filler_end(struct filler *filler, struct work *work);
 void filler_deinit(struct filler *filler);
 
 /* The next sample of a batch: one that was fetched, or one that nobody has tried. */

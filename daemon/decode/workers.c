@@ -200,8 +200,7 @@ static void worker_fill(struct worker *worker, struct work *work)
     }
     atomic_store_explicit(&workers->cost_ns, cost_ns, memory_order_relaxed);
     pthread_mutex_lock(&workers->lock);
-    work->read_ns += filler->read_ns;
-    work->decode_ns += filler->decode_ns;
+    filler_end(filler, work);
     worker->work = NULL;
     workers->active--;
     work_leave(workers, work);
@@ -383,6 +382,7 @@ void workers_submit(struct workers *workers, struct work *work)
 {
     work->failure = (struct failure){0};
     work->read_ns = work->decode_ns = 0;
+    work->without_end = work->plain_inks = 0;
     work->failed_at = UINT32_MAX;
     atomic_store(&work->n_bad, 0);
     work->holders = 0;

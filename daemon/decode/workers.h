@@ -41,7 +41,8 @@ struct work {
      * the one at the lowest position is told. Times are sums over the samples. */
     struct failure failure;
     uint64_t read_ns, decode_ns;
-    _Atomic uint32_t n_bad; /* samples that are substitutes or blank */
+    _Atomic uint32_t n_bad;           /* samples that are substitutes or blank */
+    uint64_t without_end, plain_inks; /* see struct decoder_counts */
 
     /* The workers' own. */
     struct list link;

@@ -19,7 +19,7 @@ struct jpeg_make {
     uint32_t w, h;
     int horizontal, vertical; /* sampling factors of the first component */
     int components;           /* 1, 3, or 4 (inks) */
-    J_COLOR_SPACE stored;     /* JCS_YCCK or JCS_CMYK of 4 components */
+    J_COLOR_SPACE stored;     /* 0: the usual; JCS_YCCK or JCS_CMYK of 4 components, JCS_RGB of 3 */
     bool progressive, arithmetic;
     bool separate_scans; /* sequential, a scan for each component */
     bool no_adobe;
@@ -80,7 +80,7 @@ static inline uint8_t *image_jpeg(const struct jpeg_make *make, const uint8_t *p
                           : make->components == 3 ? JCS_RGB
                                                   : JCS_CMYK;
     jpeg_set_defaults(&info);
-    if (make->components == 4)
+    if (make->stored)
         jpeg_set_colorspace(&info, make->stored);
     if (make->no_adobe)
         info.write_Adobe_marker = FALSE;

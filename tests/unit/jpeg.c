@@ -189,6 +189,28 @@ static void test_inks(void **state)
     check_inks(inks, JCS_CMYK, true, rgb, 2);
 }
 
+/* A file of RGB: nothing is lost by converting colours. */
+static void test_rgb(void **state)
+{
+    struct jpeg_make make = {.w = 16, .h = 16, .components = 3, .stored = JCS_RGB, .quality = 100};
+    struct pipeline pipeline = {.crop = CROP_KIND_CENTER, .size = 16, .resize = 16};
+    struct decoder *decoder = decoder_new();
+    uint8_t pixels[16 * 16 * 3], out[16 * 16 * 3], *jpeg;
+    size_t size;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t[]){200, 30, 5}[i % 3];
+    jpeg = image_jpeg(&make, pixels, &size);
+    assert_int_equal(decoder_image(decoder, &pipeline, jpeg, size, 0, 0, 0, out, "rgb.jpg", NULL),
+                     0);
+    for (size_t i = 0; i < sizeof out; i++)
+        if (abs(out[i] - pixels[i]) > 1)
+            fail_msg("channel %zu is %d, not %d", i % 3, out[i], pixels[i]);
+    free(jpeg);
+    decoder_free(decoder);
+}
+
 static int decode(struct decoder *decoder, const uint8_t *jpeg, size_t size, uint64_t sample,
                   uint8_t *out, struct failure *failure)
 {
@@ -394,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_parts_equal_whole),
         cmocka_unit_test(test_scaled_parts_equal_whole),
         cmocka_unit_test(test_inks),
+        cmocka_unit_test(test_rgb),
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_only_end_missing),
         cmocka_unit_test(test_arithmetic),

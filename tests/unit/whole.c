@@ -49,6 +49,7 @@ static void test_facts(void **state)
         const char *mode;
     } cases[] = {
         {{.components = 1}, "gray"},
+        {{.components = 3, .stored = JCS_RGB, .horizontal = 1, .vertical = 1}, "rgb"},
         {{.components = 3, .horizontal = 2, .vertical = 2, .progressive = true},
          "ycbcr 2x2, progressive"},
         {{.components = 3, .horizontal = 2, .vertical = 1, .arithmetic = true},
