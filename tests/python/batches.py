@@ -170,6 +170,28 @@ def test_transform():
                         expect_equal(made[name].tolist(), raw[name].tolist(), name)
 
 
+def test_transform_of_part():
+    """The last batch may be shorter; and tensors are as independent as they look."""
+    with folder() as path, Daemon() as daemon:
+        images.make_folder(path, classes=2, each=5)
+        options = {"image": "center-crop:16", "drop_last": "partial"}
+        with loader(daemon, path, 4, **options) as plain, \
+                loader(daemon, path, 4, tensors="torch", transform=pinclient.Normalize(),
+                       **options) as floats:
+            kept = list(floats)
+            expect_equal([batch["image"].shape[0] for batch in kept], [4, 4, 2], "samples")
+            for raw, made in zip(plain, kept):
+                weight = torch.ones(len(made["index"]), requires_grad=True)
+                product = weight * made["index"]
+                made["label"][:] = -100
+                made["status"][:] = 9
+                product.sum().backward()
+                expect_equal(weight.grad.tolist(), raw["index"].tolist(), "gradient")
+                expect(made["index"] is made["index"], "made once")
+                expect_equal(made["status"].tolist(), [9] * raw.count, "status")
+                raises(KeyError, lambda m=made: m["nothing"], "nothing")
+
+
 def test_transform_refuses():
     with Daemon() as daemon:
         normal = pinclient.Normalize()
@@ -229,5 +251,5 @@ def test_bad_sample():
 
 run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,
      test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
-     test_transform, test_transform_refuses, test_devices,
+     test_transform, test_transform_of_part, test_transform_refuses, test_devices,
      test_errors, test_bad_sample])

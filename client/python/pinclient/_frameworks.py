@@ -6,8 +6,8 @@ import sys
 from ctypes import byref
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
-from ._library import NO_STREAM, library
-from ._tensor import CUDA, Lease, StreamRecorder, Tensor
+from ._library import DTYPE_NAME, NO_STREAM, library
+from ._tensor import CUDA, Layout, Lease, Place, StreamRecorder, Tensor, taken
 from ._transform import Normalize
 
 
@@ -79,29 +79,41 @@ def rank_and_world(rank: Optional[int], world_size: Optional[int], mesh: Any,
 
 # -- tensors --------------------------------------------------------------------------------------
 
-def _to_torch(tensor: Tensor, lease: Lease) -> Any:
+# What makes a batch's tensor in a framework.
+Make = Callable[[Lease, Layout, Place], Any]
+
+
+def _torch_stream(torch: Any) -> Callable[[int], int]:
+    """The handle of a GPU's current stream."""
+    raw: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw or (lambda number: torch.cuda.current_stream(number).cuda_stream)
+
+
+def _torch_maker() -> Make:
     import torch
     from torch.utils.dlpack import from_dlpack
 
-    kind, number = tensor.__dlpack_device__()
-    if kind != CUDA:
-        return from_dlpack(tensor.__dlpack__())
-    made: Any = from_dlpack(tensor.__dlpack__(stream=torch.cuda.current_stream(number).cuda_stream))
-    made.record_stream = StreamRecorder(lease)
-    return made
+    stream = _torch_stream(torch)
+
+    def make(lease: Lease, layout: Layout, place: Place) -> Any:
+        if place.kind != CUDA:
+            return taken(lease, layout, from_dlpack)
+        lease.follow(stream(place.number))
+        made = taken(lease, layout, from_dlpack)
+        made.record_stream = StreamRecorder(lease)
+        return made
+
+    return make
 
 
-def _to_numpy(tensor: Tensor, lease: Lease) -> Any:
+def _numpy_maker() -> Make:
     import numpy
 
-    return numpy.asarray(tensor)
+    return lambda lease, layout, place: numpy.asarray(Tensor(lease, layout, place))
 
 
-def _to_itself(tensor: Tensor, lease: Lease) -> Any:
-    return tensor
-
-
-converters: Dict[str, Callable[[Tensor, Lease], Any]] = {"torch": _to_torch, "numpy": _to_numpy, "dlpack": _to_itself}
+makers: Dict[str, Callable[[], Make]] = {"torch": _torch_maker, "numpy": _numpy_maker,
+                                         "dlpack": lambda: Tensor}
 
 
 def default_tensors() -> str:
@@ -110,40 +122,89 @@ def default_tensors() -> str:
 
 # -- transformed batches --------------------------------------------------------------------------
 
-def _run(transform: Normalize, lease: Lease, image: Tensor, out: int, stream: int) -> None:
-    lease.job.check(library().transform(lease.live(), image.name.encode(), out,
-                                        byref(transform.spec()), stream))
+# What makes a step's tensors, of so many samples, and gives the batch back behind that.
+Transform = Callable[[Lease, int], Dict[str, Any]]
 
 
-def _transform_torch(transform: Normalize, lease: Lease, image: Tensor,
-                     others: Dict[str, Tensor]) -> Dict[str, Any]:
+class _Cut(Dict[str, Any]):
+    """Tensors that are cut from one copy of all, when they are asked for. One that is changed in
+    place is not a change of the others to autograd: each has a version of its own (`data`)."""
+
+    __slots__ = ("_copy", "_count", "_layouts", "_torch")
+
+    def __missing__(self, name: str) -> Any:
+        layout = self._layouts.get(name)
+        if layout is None:
+            raise KeyError(name)
+        begin = layout.offset - next(iter(self._layouts.values())).offset
+        part = self._copy.data[begin:begin + layout.sample_bytes * self._count]
+        self[name] = made = part.view(getattr(self._torch, DTYPE_NAME[layout.dtype]))
+        return made
+
+    def __init__(self, torch: Any, made: Dict[str, Any], copy: Any, count: int,
+                 layouts: Dict[str, Layout]):
+        super().__init__(made)
+        self._torch, self._copy, self._count, self._layouts = torch, copy, count, layouts
+
+
+def _lie_together(layouts: Sequence[Layout]) -> bool:
+    """Numbers, one a sample, which one copy of a few KiB can take."""
+    offsets = [layout.offset for layout in layouts]
+    return offsets == sorted(offsets) and all(
+        len(layout.shape) == 1 and layout.strides == (layout.sample_bytes,) and
+        offsets[-1] - offsets[0] <= 64 * layout.shape[0] for layout in layouts)
+
+
+def _torch_transform(run: Callable[[Lease, int, int], None], transform: Normalize, image: Layout,
+                     others: Dict[str, Layout], place: Place) -> Transform:
     import torch
+    from torch.utils.dlpack import from_dlpack
 
-    kind, number = image.__dlpack_device__()
-    samples, height, width, channels = image.shape
+    current, make = _torch_stream(torch), _torch_maker()
+    _, height, width, channels = image.shape
     order = torch.contiguous_format if transform.layout == "NCHW" else torch.channels_last
-    out = torch.empty((samples, channels, height, width), device=image.device,
-                      dtype=getattr(torch, transform.dtype_name), memory_format=order)
-    stream = torch.cuda.current_stream(number).cuda_stream if kind == CUDA else 0
-    _run(transform, lease, image, out.data_ptr(), stream)
-    made = {name: _to_torch(tensor, lease).clone() for name, tensor in others.items()}
-    lease.release(stream if kind == CUDA else NO_STREAM)
-    return {image.name: out, **made}
+    dtype = getattr(torch, transform.dtype_name)
+    on_gpu = place.kind == CUDA
+    device = torch.device("cuda", place.number) if on_gpu else torch.device("cpu")
+    small = list(others.values())
+    together = bool(small) and _lie_together(small)
+
+    def transformed(lease: Lease, count: int) -> Dict[str, Any]:
+        out = torch.empty((count, channels, height, width), device=device, dtype=dtype,
+                          memory_format=order)
+        stream = current(place.number) if on_gpu else 0
+        run(lease, out.data_ptr(), stream)
+        made = {image.name: out}
+        if together:
+            span = small[-1].offset - small[0].offset + small[-1].sample_bytes * count
+            copy = taken(lease, small[0], from_dlpack, span).clone()
+            made = _Cut(torch, made, copy, count, others)
+        else:
+            for layout in small:
+                made[layout.name] = make(lease, layout, place).clone()
+        lease.release(stream if on_gpu else NO_STREAM)
+        return made
+
+    return transformed
 
 
-def _transform_numpy(transform: Normalize, lease: Lease, image: Tensor,
-                     others: Dict[str, Tensor]) -> Dict[str, Any]:
+def _numpy_transform(run: Callable[[Lease, int, int], None], transform: Normalize, image: Layout,
+                     others: Dict[str, Layout], place: Place) -> Transform:
     import numpy
 
-    samples, height, width, channels = image.shape
-    shape = (samples, channels, height, width)
-    if transform.layout == "NHWC":
-        shape = (samples, height, width, channels)
-    out = numpy.empty(shape, transform.dtype_name)
-    _run(transform, lease, image, out.ctypes.data, 0)
-    made = {name: numpy.array(tensor) for name, tensor in others.items()}
-    lease.release(NO_STREAM)
-    return {image.name: out, **made}
+    _, height, width, channels = image.shape
+    sample = (channels, height, width) if transform.layout == "NCHW" else (height, width, channels)
+
+    def transformed(lease: Lease, count: int) -> Dict[str, Any]:
+        out = numpy.empty((count,) + sample, transform.dtype_name)
+        run(lease, out.ctypes.data, 0)
+        made = {image.name: out}
+        for name, layout in others.items():
+            made[name] = numpy.array(Tensor(lease, layout, place))
+        lease.release(NO_STREAM)
+        return made
+
+    return transformed
 
 
 def check_transform(kind: str, transform: Normalize) -> None:
@@ -155,12 +216,19 @@ def check_transform(kind: str, transform: Normalize) -> None:
         raise ValueError("NumPy has no bfloat16")
 
 
-def transformed(kind: str, transform: Normalize, lease: Lease,
-                tensors: Dict[str, Tensor]) -> Dict[str, Any]:
-    """Tensors of the framework's own; the batch is given back behind the work on the current
+def transformer(kind: str, transform: Normalize, layouts: Dict[str, Layout],
+                place: Place) -> Transform:
+    """Makes tensors of the framework's own, and gives the batch back behind the work on the current
     stream."""
-    image = tensors.pop("image" if "image" in tensors else "data")
-    if image.dtype != "uint8" or len(image.shape) != 4:
-        raise ValueError(f"a transform takes uint8 images, and here are {image!r}")
-    make = _transform_torch if kind == "torch" else _transform_numpy
-    return make(transform, lease, image, tensors)
+    others = dict(layouts)
+    image = others.pop("image" if "image" in others else "data")
+    if image.dtype != 0 or len(image.shape) != 4:
+        raise ValueError("a transform takes uint8 images, and here are "
+                         f"{image.name}: {DTYPE_NAME[image.dtype]}{list(image.shape)}")
+    name, spec, function = image.name.encode(), transform.spec(), library().transform
+
+    def run(lease: Lease, out: int, stream: int) -> None:
+        lease.job.check(function(lease.live(), name, out, byref(spec), stream))
+
+    make = _torch_transform if kind == "torch" else _numpy_transform
+    return make(run, transform, image, others, place)

@@ -108,11 +108,13 @@ def job_info(job: Job) -> JobInfo:
 
 def batch_layouts(lease: Lease, n: int) -> Dict[str, Layout]:
     """The tensors of a job's batches, in layout order."""
-    layouts = {}
+    layouts: Dict[str, Layout] = {}
+    first = 0
     for i in range(n):
         info = TensorInfo()
         lease.job.check(library().batch_tensor_at(lease.live(), i, byref(info)))
         dims, name = info.n_dims, info.name.decode()
+        first = first or info.data
         layouts[name] = Layout(i, name, info.dtype, tuple(info.shape[:dims]),
-                               tuple(info.strides[:dims]))
+                               tuple(info.strides[:dims]), info.data - first)
     return layouts

@@ -34,6 +34,8 @@ TYPESTR = {0: "|u1", 1: "<f4", 2: "<i8", 3: "<i8", 4: "|i1", 5: "<u2", 6: "<i2",
 DTYPE_NAME = {0: "uint8", 1: "float32", 2: "int64", 3: "int64", 4: "int8", 5: "uint16",
               6: "int16", 7: "uint32", 8: "int32", 9: "float16", 10: "float64", 11: "bfloat16"}
 
+ITEM_BYTES = {0: 1, 1: 4, 2: 8, 3: 8, 4: 1, 5: 2, 6: 2, 7: 4, 8: 4, 9: 2, 10: 8, 11: 2}
+
 
 class TensorInfo(ctypes.Structure):
     """struct pinclient_tensor"""

@@ -7,6 +7,7 @@ was current where a tensor was taken, those of `Batch.use` and of `record_stream
 """
 
 import ctypes
+import math
 import os
 from ctypes import byref, c_char_p, c_void_p
 from typing import Any, Callable, Collection, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
@@ -32,13 +33,16 @@ _capsule_pointer.argtypes = [c_void_p, c_char_p]
 
 # Names of capsules must live as long as these: they do not copy them.
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_UINT = 1  # DLPack's code of unsigned integers
 _DELETER = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class _Managed(ctypes.Structure):
-    """DLManagedTensor, which begins with the address and the device of its DLTensor."""
+    """DLManagedTensor, which begins with its DLTensor."""
     _fields_ = [("data", c_void_p), ("kind", ctypes.c_int32), ("number", ctypes.c_int32),
-                ("tensor", ctypes.c_byte * 32), ("context", c_void_p), ("deleter", c_void_p)]
+                ("n_dims", ctypes.c_int32), ("dtype", ctypes.c_uint8 * 4),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", c_void_p),
+                ("byte_offset", ctypes.c_uint64), ("context", c_void_p), ("deleter", c_void_p)]
 
 
 class _ManagedVersioned(ctypes.Structure):
@@ -165,6 +169,11 @@ class Layout(NamedTuple):
     dtype: int
     shape: Tuple[int, ...]
     strides: Tuple[int, ...]
+    offset: int  # in bytes, from the batch's first tensor
+
+    @property
+    def sample_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * _library.ITEM_BYTES[self.dtype]
 
 
 class Place(NamedTuple):
@@ -182,6 +191,24 @@ def place_of(lease: Lease, name: str) -> Place:
     place = Place(export.kind, export.number)
     _DELETER(export.deleter)(managed.value)
     return place
+
+
+def taken(lease: Lease, layout: Layout, take: Callable[[Any], Any], span: int = 0) -> Any:
+    """What a library makes of a DLPack capsule of the tensor; with span, of so many bytes that
+    begin where it does. The capsule needs no destructor in Python, which would be called for those
+    that were taken, too."""
+    managed = c_void_p()
+    lease.job.check(library().batch_dlpack(lease.live(), layout.name.encode(), 0, byref(managed)))
+    if span:
+        export = _Managed.from_address(managed.value or 0)
+        export.n_dims, export.dtype[0], export.dtype[1] = 1, _UINT, 8
+        export.shape[0], export.strides = span, None
+    capsule = _capsule_new(managed, _PLAIN, None)
+    try:
+        return take(capsule)
+    except BaseException:
+        _capsule_end(id(capsule))
+        raise
 
 
 class Tensor:
@@ -204,7 +231,9 @@ class Tensor:
 
     def __init__(self, lease: Lease, layout: Layout, place: Place):
         info = TensorInfo()
-        lease.job.check(library().batch_tensor_at(lease.live(), layout.position, byref(info)))
+        result = library().batch_tensor_at(lease.live(), layout.position, byref(info))
+        if result < 0:
+            lease.job.check(result)
         self._lease = lease
         self._kind = layout.dtype
         self._device = place
@@ -299,13 +328,14 @@ class Batch(Mapping[str, Any]):
         self._make = make
 
     def __getitem__(self, name: str) -> Any:
-        tensor = self._tensors.get(name)
-        if tensor is None:
+        try:
+            return self._tensors[name]
+        except KeyError:
             if self._make is None or name not in self._names:
-                raise KeyError(name)
-            if self._lease is None:
-                raise Error(22, "this batch was released already")
-            tensor = self._tensors[name] = self._make(self._lease, name)
+                raise
+        if self._lease is None:
+            raise Error(22, "this batch was released already")
+        tensor = self._tensors[name] = self._make(self._lease, name)
         return tensor
 
     def __contains__(self, name: object) -> bool:

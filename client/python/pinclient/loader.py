@@ -12,7 +12,7 @@ from . import _frameworks, _private
 from ._errors import AllLeased, DaemonGone, Error, Forked, Timeout
 from ._job import Wanted, batch_layouts, job_info, open_job
 from ._library import EPOCH_END, BatchInfo, library
-from ._tensor import CPU, Batch, Job, Layout, Lease, Place, Tensor, place_of
+from ._tensor import Batch, Job, Layout, Lease, place_of
 from ._transform import Normalize
 
 _EINTR, _EBUSY, _ETIMEDOUT = -4, -16, -110
@@ -93,9 +93,8 @@ class Loader:
         if drop_last not in (True, False, "partial"):
             raise ValueError(f"drop_last {drop_last!r}: there are True, False and \"partial\"")
         self._kind = tensors or _frameworks.default_tensors()
-        if self._kind not in _frameworks.converters:
-            raise ValueError(f"tensors {self._kind!r}: there are "
-                             f"{', '.join(_frameworks.converters)}")
+        if self._kind not in _frameworks.makers:
+            raise ValueError(f"tensors {self._kind!r}: there are {', '.join(_frameworks.makers)}")
         if transform is not None:
             _frameworks.check_transform(self._kind, transform)
         rank, world = _frameworks.rank_and_world(rank, world_size, mesh, mesh_dim)
@@ -127,6 +126,7 @@ class Loader:
     def _open(self, start: Tuple[Any, ...], epoch: int, step: int) -> None:
         """Opens a job that begins at (epoch, step), in place of the one that there was."""
         self.close()
+        self._library = library()
         self._job = open_job(self._socket(), self._wanted, start)
         self._epoch, self._step = epoch, step
         self._begun = False
@@ -137,7 +137,8 @@ class Loader:
         self._depth = int(info.depth)
         self._fd: Optional[int] = None
         self._layouts: Dict[str, Layout] = {}
-        self._place = Place(CPU, 0)
+        self._transformed: Optional[_frameworks.Transform] = None
+        self._make: Optional[Callable[[Lease, str], Any]] = None
 
     def _live(self) -> Job:
         if self._job is None:
@@ -264,9 +265,9 @@ class Loader:
 
     def _lease(self) -> Optional[Lease]:
         """The next batch; None at the end of an epoch."""
-        job, lib = self._live(), library()
+        job, lib = self._live(), self._library
         pointer = c_void_p()
-        deadline = time.monotonic() + self._timeout if self._timeout else None
+        deadline: Optional[float] = None
         generation = 0
         while True:
             result = lib.next(job.pointer, 0, byref(pointer))
@@ -282,6 +283,8 @@ class Loader:
                 gc.collect(generation)
                 generation += 1
             elif result == _ETIMEDOUT:
+                if deadline is None and self._timeout:
+                    deadline = time.monotonic() + self._timeout
                 self._wait(deadline)
             elif result != _EINTR:
                 job.check(result)
@@ -319,22 +322,23 @@ class Loader:
 
     def _batch(self, lease: Lease) -> Batch:
         info = BatchInfo()
-        lease.job.check(library().batch_info(lease.live(), byref(info)))
+        self._library.batch_info(lease.pointer, byref(info))
         if not self._layouts:
-            self._layouts = batch_layouts(lease, self._n_tensors)
-            self._place = place_of(lease, next(iter(self._layouts)))
-        if self._transform is None:
+            self._first(lease)
+        if self._transformed is None:
             return Batch(info, self._layouts, {}, lease, self._make)
-        tensors = {name: Tensor(lease, layout, self._place)
-                   for name, layout in self._layouts.items()}
-        return Batch(info, self._layouts,
-                     _frameworks.transformed(self._kind, self._transform, lease, tensors))
+        return Batch(info, self._layouts, self._transformed(lease, info.count))
 
-    @property
-    def _make(self) -> Callable[[Lease, str], Any]:
-        """What makes a batch's tensor of one name, without keeping the loader."""
-        layouts, place, convert = self._layouts, self._place, _frameworks.converters[self._kind]
-        return lambda lease, name: convert(Tensor(lease, layouts[name], place), lease)
+    def _first(self, lease: Lease) -> None:
+        """What holds for all batches of the job, as the first one tells. What makes tensors must
+        not keep the loader."""
+        layouts = batch_layouts(lease, self._n_tensors)
+        place = place_of(lease, next(iter(layouts)))
+        if self._transform is not None:
+            self._transformed = _frameworks.transformer(self._kind, self._transform, layouts, place)
+        make = _frameworks.makers[self._kind]()
+        self._make = lambda lease, name: make(lease, layouts[name], place)
+        self._layouts = layouts
 
 
 class _Pass:
