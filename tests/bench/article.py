@@ -8,6 +8,7 @@ bf16, batch 64, a synthetic dataset of float32 (3, 224, 224). With several GPUs 
 DistributedDataParallel. The step is timed without a loader right before and right after each row,
 and a row's share is of the mean of the two. A step is asked for at most one step ahead of the GPU,
 in every row and without a loader, so that the wait for a batch is the loader's and not the GPU's.
+The wait ends when the tensors are there; that the model wants another memory format is the step's.
 
 Rows
   pageable   DataLoader, pin_memory=False
@@ -111,11 +112,10 @@ class Trainer:
                 start = time.perf_counter()
             began = time.perf_counter()
             images, labels = next(batches)
-            images = images.to(memory_format=torch.channels_last)
             waited = time.perf_counter() - began
             if i >= warm:
                 waits.append(waited)
-            self.step(images, labels)
+            self.step(images.to(memory_format=torch.channels_last), labels)
             del images, labels
         self.synchronize()
         return steps * BATCH / (time.perf_counter() - start), sorted(waits)
@@ -171,9 +171,18 @@ def data_loader(options, dataset, rank, world, **arguments):
                       persistent_workers=True, **arguments), sampler
 
 
-def named(loader):
-    for batch in epochs(loader):
-        yield batch["data"], batch["label"]
+class Named:
+    """A loader's tensors by name. Holds no batch: it goes with the trainer's tensors."""
+
+    def __init__(self, loader):
+        self.batches = epochs(loader)
+
+    def __next__(self):
+        batch = next(self.batches)
+        return batch["data"], batch["label"]
+
+    def close(self):
+        self.batches.close()
 
 
 def feed(row, options, dataset, rank, world, device):
@@ -192,7 +201,7 @@ def feed(row, options, dataset, rank, world, device):
     import pinclient
     if row == "synthetic":
         shape = "x".join(map(str, SHAPE))
-        return named(pinclient.Loader(f"synthetic:{shape}:f32:{len(dataset)}", BATCH, shuffle=True,
+        return Named(pinclient.Loader(f"synthetic:{shape}:f32:{len(dataset)}", BATCH, shuffle=True,
                                       rank=rank, world_size=world, drop_last=True, device=device,
                                       daemon=options.daemon, tensors="torch"))
     try:
