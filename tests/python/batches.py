@@ -6,6 +6,7 @@ import torch
 
 from common import (SMALL, Daemon, expect, expect_equal, folder, images, loader, pinclient, raises,
                     run)
+from pinclient._tensor import taken
 
 SHUFFLED = ["--source", SMALL, "--batch", "4", "--seed", "7", "--shuffle", "full"]
 
@@ -75,6 +76,22 @@ def test_records_and_tokens():
                 expect_equal(batch["tokens"].tolist(),
                              [list(range(16 * i, 16 * i + 17)) for i in batch["index"].tolist()],
                              "values")
+
+
+def test_type_that_a_library_lacks():
+    """What is refused is not leased any more when the batch is gone."""
+    def refuse(capsule):
+        raise BufferError("not this one")
+
+    with folder() as path, Daemon() as daemon:
+        numpy.save(f"{path}/r.npy", numpy.arange(64, dtype=numpy.uint16).reshape(32, 2))
+        with loader(daemon, f"records:{path}/r.npy", 2, depth=2) as batches:
+            for step, batch in enumerate(batches):
+                raises(BufferError, lambda b=batch: taken(b._lease, batches._layouts["data"],
+                                                          refuse), "not this one")
+                expect_equal(batch["data"].tolist(), [[4 * step, 4 * step + 1],
+                                                      [4 * step + 2, 4 * step + 3]], "values")
+            expect_equal(step, 15, "the last step")
 
 
 def test_one_epoch_has_each_index_once():
@@ -250,6 +267,6 @@ def test_bad_sample():
 
 
 run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,
-     test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
+     test_type_that_a_library_lacks, test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
      test_transform, test_transform_of_part, test_transform_refuses, test_devices,
      test_errors, test_bad_sample])

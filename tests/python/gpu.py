@@ -242,8 +242,9 @@ def test_waits():
                     image, label = batch["data"], batch["label"]
                     waits.append((time.perf_counter() - began) * 1e6)
                     torch.cuda._sleep(BUSY_CYCLES // 4)
-                    if step % 8 == 0:
+                    if step % 4 == 0:
                         torch.cuda.synchronize()
+                        time.sleep(0.01)  # what was released is made anew
                 del batch, image, label
                 waits = sorted(waits[20:])
                 print(f"     {name:10} wait us: mean {sum(waits) / len(waits):7.1f} p50 "

@@ -148,11 +148,11 @@ class _Cut(Dict[str, Any]):
 
 
 def _lie_together(layouts: Sequence[Layout]) -> bool:
-    """Numbers, one a sample, which one copy of a few KiB can take."""
+    """Numbers, one a sample, that one small copy can take along."""
     offsets = [layout.offset for layout in layouts]
     return offsets == sorted(offsets) and all(
         len(layout.shape) == 1 and layout.strides == (layout.sample_bytes,) and
-        offsets[-1] - offsets[0] <= 64 * layout.shape[0] for layout in layouts)
+        offsets[-1] - offsets[0] <= 4096 + 64 * layout.shape[0] for layout in layouts)
 
 
 def _torch_transform(run: Callable[[Lease, int, int], None], transform: Normalize, image: Layout,
