@@ -13,6 +13,7 @@
 #include "copier.h"
 #include "dataset.h"
 #include "proto/cleanup.h"
+#include "push.h"
 #include "spec.h"
 
 /* The daemon answers CloseJob at once; one that is stopped must not hold up the end of a program.
@@ -31,6 +32,7 @@ static void job_close_fds(struct pinclient_job *job)
 static void job_free(struct pinclient_job *job)
 {
     copier_free(job);
+    push_free(job);
     job_unmap_all(job);
     device_close(job->device);
     job_close_fds(job);
@@ -169,6 +171,8 @@ static int job_opening_event(struct pinclient_job *job, struct wire_packet *pack
         return 0;
     case PINSERVE__MESSAGE__BODY_REGION_ADDED:
         return job_add_region(job, packet, failure);
+    case PINSERVE__MESSAGE__BODY_SLOT_GRANTED:
+        return push_take_grant(job, message->slot_granted, failure);
     case PINSERVE__MESSAGE__BODY_JOB_FAILED:
         return failure_set(failure, connection_code(message->job_failed->code), "%s",
                            message->job_failed->text);
@@ -269,6 +273,8 @@ static int job_open(struct pinclient_job *job, const struct pinclient *client,
     unsigned can = 0;
     int r = job_open_device(job, spec, device, failure);
 
+    if (r == 0 && spec->source.kind == PINSERVE__SOURCE_KIND__SOURCE_PUSH)
+        r = push_new(job, spec->depth, failure);
     if (r < 0)
         return r;
     if (job->device)
@@ -331,6 +337,7 @@ void pinclient_job_close(struct pinclient_job *job)
     }
     if (job->copier)
         copier_give_back(job);
+    push_give_back(job);
     if (job->final.code != -EPIPE)
         job_say_close(job);
     pthread_mutex_lock(&job->calls);

@@ -28,6 +28,7 @@
 
 struct region {
     uint32_t number;
+    int fd; /* of a push region, which is mapped writable; else -1 */
     void *address;
     const void *device_address; /* of the same bytes; NULL: none */
     uint64_t bytes;
@@ -112,6 +113,7 @@ struct pinclient_job {
     struct region *regions;
     size_t n_regions;
     struct copier *copier; /* delivery copy; else NULL */
+    struct push *push;     /* source push; else NULL */
 
     pthread_mutex_t lock;
     unsigned references;
@@ -124,6 +126,15 @@ struct pinclient_job {
 /* Takes and gives a reference back. in_driver: on a thread of the driver's. */
 void job_ref(struct pinclient_job *job);
 void job_unref(struct pinclient_job *job, bool in_driver);
+
+/* -- next.c ---------------------------------------------------------------------------------- */
+
+/* Makes the fd of pinclient_get_fd tell what was taken from the socket. */
+void job_tell_ahead(struct pinclient_job *job);
+
+/* Takes what waits on the socket without handing any of it out: grants are kept, and what is for
+ * pinclient_next is set aside, or with delivery copy copied. An error is final for the job. */
+int job_absorb(struct pinclient_job *job);
 
 /* -- ready.c --------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "copier.h"
 #include "proto/cleanup.h"
+#include "push.h"
 
 const struct region *job_find_region(const struct pinclient_job *job, uint32_t number)
 {
@@ -32,13 +33,15 @@ int job_add_region(struct pinclient_job *job, struct wire_packet *packet, struct
     if (!regions)
         return failure_set(failure, -ENOMEM, "no memory for region %u", added->region);
     job->regions = regions;
-    void *address = mmap(NULL, added->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    int access = job->push ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *address = mmap(NULL, added->bytes, access, MAP_SHARED, fd, 0);
     if (address == MAP_FAILED)
         return failure_set(failure, -errno, "cannot map region %u of %llu bytes: %s", added->region,
                            (unsigned long long)added->bytes, strerror(errno));
     struct region *region = &regions[job->n_regions++];
     *region = (struct region){
         .number = added->region,
+        .fd = job->push ? steal_fd(&fd) : -1,
         .address = address,
         .bytes = added->bytes,
         .registered = job->device && device_register(job->device, address, added->bytes),
@@ -157,6 +160,7 @@ int job_replace_ring(struct pinclient_job *job, const Pinserve__Ring *offer,
 {
     if (offer->ring != 0)
         return job_add_ring(job, offer, packet, failure);
+    push_forget_grants(job);
     if (offer->delivery != PINSERVE__DELIVERY__DELIVERY_COPY)
         return failure_set(failure, -EPROTO, "the daemon replaced a ring by delivery %d",
                            (int)offer->delivery);
@@ -213,6 +217,7 @@ void job_unmap_all(struct pinclient_job *job)
         if (job->regions[i].registered)
             device_unregister(job->device, job->regions[i].address);
         munmap(job->regions[i].address, job->regions[i].bytes);
+        close_fd(&job->regions[i].fd);
     }
     free(job->regions);
     job->regions = NULL;

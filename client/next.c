@@ -9,6 +9,7 @@
 
 #include "copier.h"
 #include "proto/token.h"
+#include "push.h"
 
 /* More than any result of pinclient_next: the message brought nothing for the caller. */
 #define NEXT_MORE 1000
@@ -29,9 +30,9 @@ static int job_end(struct pinclient_job *job, const struct failure *failure)
 }
 
 /* What was read ahead is not on the socket any more: event_fd is readable in its place. */
-static void job_tell_ahead(struct pinclient_job *job)
+void job_tell_ahead(struct pinclient_job *job)
 {
-    bool ahead = connection_has_ahead(job->connection);
+    bool ahead = connection_has_ahead(job->connection) || push_has_aside(job);
     uint64_t count = 1;
 
     if (!job->fd_wanted || job->copier || job->final.code < 0 || ahead == job->fd_tells)
@@ -82,6 +83,9 @@ static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
             break;
         r = job_replace_ring(job, message->ring_replaced->ring, packet, failure);
         return r < 0 ? r : NEXT_MORE;
+    case PINSERVE__MESSAGE__BODY_SLOT_GRANTED:
+        r = push_take_grant(job, message->slot_granted, failure);
+        return r < 0 ? r : NEXT_MORE;
     case PINSERVE__MESSAGE__BODY_PROGRESS:
     case PINSERVE__MESSAGE__BODY_GOODBYE:
     case PINSERVE__MESSAGE__BODY_ERROR:
@@ -95,16 +99,16 @@ static int job_take_event(struct pinclient_job *job, struct wire_packet *packet,
 }
 
 /* Takes what waits on the socket: one message for the caller, or with delivery copy all that there
- * are, whose copies are started. As job_take_event, or -EAGAIN: nothing is there yet. */
-static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch_p,
-                       struct failure *failure)
+ * are. As job_take_event, or -EAGAIN: nothing is there yet. */
+static int job_take_events(struct pinclient_job *job, struct pinclient_batch **batch_p,
+                           struct failure *failure)
 {
     struct wire_packet packet = WIRE_PACKET_INIT;
     int r = 0;
 
     while (!job->copier || !copier_failure(job->copier)) {
         bool ahead = connection_has_ahead(job->connection);
-        r = connection_receive(job->connection, MSG_DONTWAIT, &packet, failure);
+        r = push_receive(job, &packet, failure);
         if (r == 0) {
             r = job_take_event(job, &packet, batch_p, failure);
             wire_packet_deinit(&packet);
@@ -120,6 +124,15 @@ static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch
             break;
         copier_fail(job, failure);
     }
+    return r;
+}
+
+/* As job_take_events; with delivery copy the copies are started. */
+static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch_p,
+                       struct failure *failure)
+{
+    int r = job_take_events(job, batch_p, failure);
+
     if (!job->copier)
         return r;
     copier_start(job);
@@ -129,6 +142,40 @@ static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch
         r = failure->code;
     }
     return r;
+}
+
+int job_absorb(struct pinclient_job *job)
+{
+    struct failure failure = {.code = 0};
+    struct wire_packet packet = WIRE_PACKET_INIT;
+    int r = 0;
+
+    if (job->final.code < 0)
+        return failure_set(job->handle.failure, job->final.code, "%s", job->final.text);
+    if (job->copier) {
+        job_take_events(job, NULL, &failure);
+        copier_start(job);
+        if (!copier_failure(job->copier))
+            return 0;
+        failure = *copier_failure(job->copier);
+        return failure_set(job->handle.failure, failure.code, "%s", failure.text);
+    }
+    while (r == 0) {
+        r = connection_receive(job->connection, MSG_DONTWAIT, &packet, &failure);
+        if (r < 0)
+            break;
+        if (packet.message->body_case != PINSERVE__MESSAGE__BODY_SLOT_GRANTED) {
+            r = push_set_aside(job, &packet, &failure);
+            continue;
+        }
+        r = push_take_grant(job, packet.message->slot_granted, &failure);
+        wire_packet_deinit(&packet);
+    }
+    if (r == -EAGAIN || r == -EINTR)
+        return 0;
+    /* What came before the end is still to be had. */
+    return push_has_aside(job) ? failure_set(job->handle.failure, r, "%s", failure.text)
+                               : job_end(job, &failure);
 }
 
 /* Waits for the socket, and for what a copier does. 0 when there may be something. */
@@ -196,6 +243,8 @@ int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_b
         return r;
     pthread_mutex_lock(&job->calls);
     r = job_next(job, timeout_ms, batch_p);
+    if (r == 0)
+        push_taken(job);
     job_tell_ahead(job);
     pthread_mutex_unlock(&job->calls);
     return r;

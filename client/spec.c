@@ -48,6 +48,7 @@ void pinclient_spec_free(struct pinclient_spec *spec)
         return;
     if (spec->token)
         pinserve__resume_token__free_unpacked(spec->token, NULL);
+    spec_push_free(spec->push);
     free(spec->source_text);
     free(spec->source_path);
     free(spec->labels_path);

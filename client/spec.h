@@ -19,6 +19,7 @@ struct pinclient_spec {
     char *source_path;        /* the folder, the pattern or the file; NULL: no files */
     char *labels_path;        /* of records; NULL: none */
     uint32_t shape[DIMS_MAX]; /* of synthetic samples and of records */
+    struct spec_push *push;   /* NULL: no source push */
     Pinserve__Pipeline pipeline;
     Pinserve__Order order;
     uint32_t batch, depth;
@@ -34,6 +35,9 @@ struct pinclient_spec {
 
 /* Puts a copy of text in the place of *text_p. -ENOMEM */
 int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *text);
+
+/* NULL is allowed. */
+void spec_push_free(struct spec_push *push);
 
 /* Fills an OpenJob, which points into spec, but for the device: that one is the caller's. */
 void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open);

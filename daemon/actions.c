@@ -20,10 +20,10 @@ static void act_reserve(struct server *server, struct task *task, const struct c
 {
     struct failure failure = {0};
 
-    task->mapped = delivery_in_place(action->delivery);
+    task->mapped = delivery_in_place(action->delivery) || task->push;
     if (task->mapped)
         gather_detach(task);
-    if (station_crew(task->station, &failure) < 0) {
+    if (!task->push && station_crew(task->station, &failure) < 0) {
         core_job_refused(server->core, action->job, &failure, server_now(server));
         return;
     }
@@ -147,7 +147,10 @@ static void server_do(struct server *server, struct task *task, const struct cor
         task_decode(task, action);
         break;
     case CORE_DECODE_CANCEL:
-        atomic_store(&task->works[action->slot].cancelled, true);
+        if (task->push)
+            push_cancel(task, action);
+        else
+            atomic_store(&task->works[action->slot].cancelled, true);
         break;
     case CORE_COPY:
         act_copy(server, task, action);

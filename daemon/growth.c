@@ -267,9 +267,9 @@ static void growth_done(uv_work_t *work, int status)
     server_check_stopped(server);
 }
 
-/* Charges n regions and starts making them. */
-static int station_grow(struct station *station, struct account *account, uint32_t n,
-                        uint64_t bytes, struct failure *failure)
+/* Charges n regions and starts making them. owner: of push regions; else 0. */
+static int station_grow(struct station *station, struct account *account, uint64_t owner,
+                        uint32_t n, uint64_t bytes, struct failure *failure)
 {
     struct server *server = station->server;
     struct growth *growth = calloc(1, sizeof *growth);
@@ -298,6 +298,7 @@ static int station_grow(struct station *station, struct account *account, uint32
         .bytes = bytes,
         .lock = (enum region_lock)server->config->pool_lock,
         .numa_strict = server->config->placement_strict,
+        .owner = owner,
         .placement = &station->placement,
         .topology = server->topology,
     };
@@ -334,13 +335,17 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
 
     if (reservation_is_void(reservation))
         return failure_set(failure, -ECANCELED, "job %" PRIu64 ": closed", task->job);
-    int r = pool_take(station->pool, task->tenant, task->mapped, reservation->bytes,
-                      reservation->count, task->memory, &regions, &region_bytes);
+    int r = task->push
+                ? pool_take_pushed(station->pool, task->tenant, task->job, reservation->bytes,
+                                   reservation->count, task->memory, &regions, &region_bytes)
+                : pool_take(station->pool, task->tenant, task->mapped, reservation->bytes,
+                            reservation->count, task->memory, &regions, &region_bytes);
     if (r == 0)
         return 0;
     if (r < 0)
         return failure_set(failure, r, "pool of %s: %s", station->device->info.uuid, strerror(-r));
-    r = station_grow(station, task->tenant, regions, region_bytes, failure);
+    r = station_grow(station, task->tenant, task->push ? task->job : 0, regions, region_bytes,
+                     failure);
     if (r == -EDQUOT) {
         retire_idle(server, server_now(server), 0, false);
         if (regions_are_leaving(server))
@@ -421,5 +426,6 @@ int growth_start(struct server *server, struct failure *failure)
     r = min_check(n * bytes, failure);
     if (r < 0)
         return r;
-    return station_grow(&server->stations[0], &server->accounts.node, (uint32_t)n, bytes, failure);
+    return station_grow(&server->stations[0], &server->accounts.node, 0, (uint32_t)n, bytes,
+                        failure);
 }

@@ -296,7 +296,9 @@ static int task_accept_source(struct task *task, struct source *source,
                               struct core_dataset *dataset, struct failure *failure)
 {
     task->source = source_ref(source);
-    int r = layout_init(&task->layout, &task->pipeline, source, task->order.batch, failure);
+    int r = task->push
+                ? 0
+                : layout_init(&task->layout, &task->pipeline, source, task->order.batch, failure);
     if (r < 0)
         return r;
     task->order.samples = source_samples(source);

@@ -11,7 +11,7 @@
  *   disposal.c  closing what a client brought, off the loop
  *   gather.c    records that the copy engine takes from the page cache
  *   actions.c   the core's actions
- *   control/    sockets, peers, messages
+ *   control/    sockets, peers, messages, slots that clients fill
  *
  * Everything here is touched by the loop thread only, but for struct work, what
  * is handed to uv_queue_work, struct index_run and struct probe, which belong to
@@ -43,6 +43,7 @@
 struct peer;
 struct listener;
 struct disposal;
+struct push;
 struct server;
 
 /* Workers of one NUMA node, shared by the stations that are near it. */
@@ -108,7 +109,8 @@ struct task {
     struct charge files;   /* that the source keeps open */
     struct bad_list *bad;  /* NULL: a bad sample ends the job */
     uint32_t depth;
-    bool mapped; /* its client maps its slots: delivered in place */
+    bool mapped;       /* its client maps its slots: delivered in place, or pushed */
+    struct push *push; /* its client fills its slots; NULL: the workers do */
     enum source_kind source_kind;
     struct source_request *request; /* until a thread indexes it */
     struct index_run *indexing;     /* while a thread indexes */
@@ -123,7 +125,7 @@ struct task {
     bool ring_pending;     /* its ring was asked for, and the device's answer is due */
     int ring_fd;           /* between ring_made and JobReady; -1 */
     uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
-    uint32_t *told_regions; /* that the client has, n_told of them */
+    uint32_t *told_regions; /* that the client has, n_told of them; room for twice depth */
     uint32_t n_told;
     uint64_t indexed_told;
 };
@@ -330,6 +332,13 @@ int gather_copy(struct task *task, const struct core_action *action, struct copy
 void gather_explain(const struct copy *copy, struct failure *failure);
 void gathers_on_ready(struct station *station, uint32_t file, const struct failure *failure);
 void gathers_on_lost(struct station *station);
+
+/* control/push.c ------------------------------------------------------------------------------ */
+
+void push_free(struct push *push);
+/* Gives a slot to the client to be filled, and takes it back unfilled. */
+void push_grant(struct task *task, const struct core_action *action);
+void push_cancel(struct task *task, const struct core_action *action);
 
 /* actions.c ----------------------------------------------------------------------------------- */
 

@@ -63,7 +63,7 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth)
     task->generations = calloc(depth, sizeof *task->generations);
     task->copies = calloc(depth, sizeof *task->copies);
     task->gathered = calloc(depth, sizeof *task->gathered);
-    task->told_regions = calloc(depth, sizeof *task->told_regions);
+    task->told_regions = calloc(2 * (size_t)depth, sizeof *task->told_regions);
     if (!task->memory || !task->works || !task->generations || !task->copies || !task->gathered ||
         !task->told_regions) {
         task_free(task);
@@ -80,6 +80,7 @@ void task_free(struct task *task)
 {
     list_remove(&task->link);
     gather_detach(task);
+    push_free(task->push);
     source_request_free(task->request);
     stream_close(task->stream);
     bad_list_free(task->bad);
@@ -179,6 +180,10 @@ void task_decode(struct task *task, const struct core_action *action)
     struct work *work = &task->works[action->slot];
     void *address = NULL;
 
+    if (task->push) {
+        push_grant(task, action);
+        return;
+    }
     if (gather_decode(task, action))
         return;
     pool_slot(task->station->pool, action->memory, &address, NULL);

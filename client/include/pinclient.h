@@ -169,6 +169,27 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  */
 PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char *source);
 
+/**
+ * In the place of pinclient_spec_source(): the batches are filled by this process, or by others
+ * that it shares the slots with, see pinclient_slot_acquire(). The order of samples is the
+ * caller's; shuffle becomes `none` and last `partial`. Each tensor of a batch is then named by
+ * pinclient_spec_push_tensor().
+ *
+ * A slot's bytes are not kept: with a GPU that is lost, or a daemon that ends, the job ends.
+ *
+ * @param name     for people
+ * @param samples  of an epoch
+ * @return 0, -EINVAL or -ENOMEM
+ */
+PINCLIENT_API int pinclient_spec_push(struct pinclient_spec *spec, const char *name,
+                                      uint64_t samples);
+
+/** A tensor of the batches that are pushed: 1 to 8 of them. shape is of one sample, with n_dims
+ *  dimensions from 0 to 7. @return 0, -EINVAL or -ENOMEM */
+PINCLIENT_API int pinclient_spec_push_tensor(struct pinclient_spec *spec, const char *name,
+                                             enum pinclient_dtype dtype, uint32_t n_dims,
+                                             const uint64_t *shape);
+
 /** Length of token sequences, required for tokens and for nothing else: samples have one token
  * more, so that inputs and targets are the same window, shifted. @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_seq(struct pinclient_spec *spec, uint32_t seq);
@@ -316,6 +337,51 @@ PINCLIENT_API int pinclient_job_token(const struct pinclient_job *job, char *tex
  * is stopped). Batches that are still leased stay valid until they are released, with the functions
  *  below, and all else that belongs to the job lives until then. NULL is allowed. */
 PINCLIENT_API void pinclient_job_close(struct pinclient_job *job);
+
+/* -- slots that are filled here --------------------------------------------------------------- */
+
+/** A slot of page-locked memory, to be filled with one batch. */
+struct pinclient_slot {
+    uint32_t number, generation;
+    uint64_t epoch, step; /**< of the batch that it is for */
+    uint32_t count;       /**< its samples; may be lowered for pinclient_slot_commit() */
+    void *data;           /**< writable here; the tensors lie as pinclient_slot_tensor() says */
+    uint64_t bytes;
+    int fd;                /**< of the region: it stays the job's, and may be mapped writable by */
+    uint64_t offset;       /**< other processes, where the slot begins at this offset */
+    uint32_t region;       /**< the region's number */
+    uint64_t region_bytes; /**< the region's size */
+};
+
+/**
+ * Takes a slot for the next batch that has none, in the order of steps. Several may be filled at a
+ * time, by any process that has the slot's memory, and committed in any order; pinclient_next()
+ * gives the batches in step order, each as soon as it is complete where the job delivers.
+ *
+ * @param timeout_ms  as for pinclient_next()
+ * @return 0; -ETIMEDOUT; -EINTR; -EBUSY: all slots are being filled, or hold batches that are not
+ *         yet taken and released; -EINVAL: the job is not one of pinclient_spec_push(); or an error
+ *         that is final for the job. -EPERM in a forked child
+ */
+PINCLIENT_API int pinclient_slot_acquire(struct pinclient_job *job, int timeout_ms,
+                                         struct pinclient_slot *slot_p);
+
+/** Tensor i of a slot in layout order, for slot->count samples; its data may be written to.
+ *  -ERANGE. */
+PINCLIENT_API int pinclient_slot_tensor(const struct pinclient_job *job,
+                                        const struct pinclient_slot *slot, uint32_t i,
+                                        struct pinclient_tensor *tensor_p);
+
+/**
+ * The slot is filled: nothing may write to it any more. With an error, it never will be: the job
+ * fails with that text, after the batches before.
+ *
+ * @param error  NULL, or text
+ * @return 0; -EINVAL: it is not being filled, or the count is wrong; -EPIPE: the daemon is gone;
+ * -EPERM in a forked child
+ */
+PINCLIENT_API int pinclient_slot_commit(struct pinclient_job *job,
+                                        const struct pinclient_slot *slot, const char *error);
 
 /* -- batch ----------------------------------------------------------------------------------- */
 

@@ -54,7 +54,7 @@ static int task_tell_regions(struct peer *peer, struct task *task)
         MESSAGE(message, REGION_ADDED, region_added, &added);
         struct region *region = pool_region(task->station->pool, id);
         cleanup_fd int fd = -1;
-        int r = region_open_readonly(region, &fd);
+        int r = task->push ? region_open_writable(region, &fd) : region_open_readonly(region, &fd);
         if (r < 0) {
             log_error("job %" PRIu64 ": region %" PRIu32 ": %s", task->job, id, strerror(-r));
             return r;
@@ -141,7 +141,7 @@ void peer_send_job_ready(struct peer *peer, struct task *task, const struct core
 
     if (!core_job_find(peer->server->core, task->job, &info))
         return;
-    if (action->ring == 0 && task_tell_regions(peer, task) < 0) {
+    if ((action->ring == 0 || task->push) && task_tell_regions(peer, task) < 0) {
         peer_break(peer);
         return;
     }
@@ -180,7 +180,7 @@ void peer_send_ring_replaced(struct peer *peer, struct task *task, const struct 
 
     if (!core_job_find(peer->server->core, task->job, &info))
         return;
-    if (action->ring == 0 && task_tell_regions(peer, task) < 0) {
+    if ((action->ring == 0 || task->push) && task_tell_regions(peer, task) < 0) {
         peer_break(peer);
         return;
     }

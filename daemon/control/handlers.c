@@ -135,6 +135,7 @@ static int peer_check_form(const struct peer *peer, const struct wire_packet *pa
     bool notice = message->body_case == PINSERVE__MESSAGE__BODY_RING_OPENED ||
                   message->body_case == PINSERVE__MESSAGE__BODY_RELEASE ||
                   message->body_case == PINSERVE__MESSAGE__BODY_RING_CLOSED ||
+                  message->body_case == PINSERVE__MESSAGE__BODY_COMMIT ||
                   message->body_case == PINSERVE__MESSAGE__BODY_DATASET_FDS;
 
     if (!peer->greeted && message->body_case != PINSERVE__MESSAGE__BODY_HELLO)
@@ -237,6 +238,8 @@ int peer_handle(struct peer *peer, struct wire_packet *packet, struct failure *r
         return peer_handle_release(peer, message->release, reason);
     case PINSERVE__MESSAGE__BODY_RING_CLOSED:
         return peer_handle_ring_closed(peer, message->ring_closed, reason);
+    case PINSERVE__MESSAGE__BODY_COMMIT:
+        return peer_handle_commit(peer, message->commit, reason);
     default:
         return failure_set(reason, -EPROTO, "a message of type %d, which only a daemon sends",
                            (int)message->body_case);

@@ -119,6 +119,13 @@ static int request_tokens(struct peer *peer, struct source_request *request,
     return r < 0 ? r : request_files(peer, request, SOURCE_KIND_TOKENS, failure);
 }
 
+static int request_push(struct source_request *request, const Pinserve__Source *source)
+{
+    request->spec.kind = SOURCE_KIND_PUSH;
+    request->spec.samples = source->samples;
+    return 0;
+}
+
 /* The request is the caller's, whatever is returned. */
 static int request_from_wire(struct peer *peer, const Pinserve__Source *source,
                              struct source_request **request_p, struct failure *failure)
@@ -144,6 +151,8 @@ static int request_from_wire(struct peer *peer, const Pinserve__Source *source,
         return request_records(peer, request, source, failure);
     case PINSERVE__SOURCE_KIND__SOURCE_TOKENS:
         return request_tokens(peer, request, source, failure);
+    case PINSERVE__SOURCE_KIND__SOURCE_PUSH:
+        return request_push(request, source);
     default:
         return failure_set(failure, -EINVAL, "%s: a source of kind %d is unknown", source->name,
                            (int)source->kind);
@@ -318,6 +327,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     spec.client_copy = peer->client_copy;
     spec.client_mapped = peer->client_mapped;
     spec.client_coherent = peer->client_coherent;
+    spec.pushed = (*request_p)->spec.kind == SOURCE_KIND_PUSH;
     if (spec.depth == 0 || spec.depth > DEPTH_MAX)
         return failure_set(failure, -EINVAL, "a depth of %u; 1 to %d are possible", spec.depth,
                            DEPTH_MAX);
@@ -331,6 +341,8 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
     r = task_name(task, peer, open, text);
     if (r < 0)
         failure_set(failure, r, "no memory for a job");
+    if (r == 0 && spec.pushed)
+        r = push_open(task, open, failure);
     if (r == 0)
         r = core_job_open(server->core, peer->tenant, peer->id, &spec, server_now(server),
                           &task->job, failure);

@@ -88,6 +88,10 @@ int peer_handle_open(struct peer *peer, uint64_t id, const Pinserve__OpenJob *op
                      struct failure *reason);
 /* probe.c */
 int peer_handle_probe(struct peer *peer, struct wire_packet *packet, struct failure *reason);
+/* push.c */
+/* The layout of a job whose batches the client fills. */
+int push_open(struct task *task, const Pinserve__OpenJob *open, struct failure *failure);
+int peer_handle_commit(struct peer *peer, const Pinserve__Commit *commit, struct failure *reason);
 /* reports.c */
 void peer_handle_query(struct peer *peer, uint64_t id, const Pinserve__Query *query);
 

@@ -99,7 +99,8 @@ void batch_start(struct job *job, uint64_t now)
     action->memory = job->feed.slots[lease->slot].memory;
     action->epoch = lease->at.epoch;
     action->step = lease->at.step;
-    action->count = lease->count;
+    /* What was pushed and lost may have been less. */
+    action->count = lease->count = order_count(&job->order, lease->at.step);
 }
 
 /* -- copying ------------------------------------------------------------------------------- */

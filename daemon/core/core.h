@@ -240,6 +240,11 @@ void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t gene
                   const struct failure *failure, uint32_t bad, uint64_t read_ns, uint64_t decode_ns,
                   uint64_t now);
 
+/* As core_decoded, of a slot that the client filled with count samples: at most those that were
+ * asked for. */
+void core_pushed(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
+                 uint32_t count, const struct failure *failure, uint64_t now);
+
 /* A read of the slot hangs: its job fails now, the slot stays until core_decoded. */
 void core_stuck(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
                 const struct failure *failure, uint64_t now);

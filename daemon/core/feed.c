@@ -129,6 +129,17 @@ void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t gene
     schedule_run(core, now);
 }
 
+void core_pushed(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
+                 uint32_t count, const struct failure *failure, uint64_t now)
+{
+    struct job *job = core_feed_get(core, feed);
+    const struct slot *pushed = slot_reported(job, slot, generation);
+
+    if (pushed && pushed->lease != NONE && count < job->leases[pushed->lease].count)
+        job->leases[pushed->lease].count = count;
+    core_decoded(core, feed, slot, generation, failure, 0, 0, 0, now);
+}
+
 void core_stuck(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
                 const struct failure *failure, uint64_t now)
 {

@@ -222,7 +222,14 @@ void rings_lost(struct job *job, const struct failure *failure, uint64_t now)
     }
     if (!in_use || !job_live(job))
         return;
-    if (++job->losses < CORE_DEVICE_RESTARTS_MAX) {
+    if (job->pushed && job->announced) {
+        struct failure final;
+
+        failure_set(&final, failure->code,
+                    "the device was lost, and with it batches that the client had pushed: %.400s",
+                    failure->text);
+        job_fail(job, &final, now);
+    } else if (++job->losses < CORE_DEVICE_RESTARTS_MAX) {
         ring_make(job, now);
     } else {
         struct failure final;

@@ -78,6 +78,11 @@ struct layout {
 int layout_init(struct layout *layout, const struct pipeline *pipeline, const struct source *source,
                 uint32_t batch, struct failure *failure);
 
+/* A layout of a client's own, tensor by tensor and then finished; names are borrowed. -E2BIG. */
+int layout_append(struct layout *layout, const char *name, enum tensor_dtype dtype, uint32_t batch,
+                  const uint32_t *shape, size_t n_dims, struct failure *failure);
+void layout_finish(struct layout *layout);
+
 /* What one thread decodes with: decompressors and scratch, reused from sample to sample. */
 struct decoder;
 struct decoder *decoder_new(void);

@@ -118,8 +118,8 @@ const char *pipeline_text(const struct pipeline *pipeline, char *text, size_t si
 
 /* Appends a tensor of n_dims dimensions a sample. The bytes of a sample are bounded by the slot's
  * limit, so that nothing here wraps. */
-static int layout_add(struct layout *layout, const char *name, enum tensor_dtype dtype,
-                      uint32_t batch, const uint32_t *shape, size_t n_dims, struct failure *failure)
+int layout_append(struct layout *layout, const char *name, enum tensor_dtype dtype, uint32_t batch,
+                  const uint32_t *shape, size_t n_dims, struct failure *failure)
 {
     struct tensor *tensor = &layout->tensors[layout->n_tensors++];
     uint64_t bytes = dtype_table[dtype].bytes;
@@ -144,6 +144,11 @@ static int layout_add(struct layout *layout, const char *name, enum tensor_dtype
     return 0;
 }
 
+void layout_finish(struct layout *layout)
+{
+    layout->slot_bytes = (layout->slot_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
 /* The tensor of the samples themselves. */
 static int layout_add_samples(struct layout *layout, const struct pipeline *pipeline,
                               const struct source *source, uint32_t batch, struct failure *failure)
@@ -161,10 +166,10 @@ static int layout_add_samples(struct layout *layout, const struct pipeline *pipe
                            "%s: holds images of all sizes: a crop has to give them one size",
                            source_name(source));
     if (raw)
-        return layout_add(layout, source_kind(source) == SOURCE_KIND_TOKENS ? "tokens" : "data",
-                          (enum tensor_dtype)dtype, batch, shape, n_dims, failure);
-    return layout_add(layout, "image", TENSOR_U8, batch,
-                      (uint32_t[]){pipeline->size, pipeline->size, 3}, 3, failure);
+        return layout_append(layout, source_kind(source) == SOURCE_KIND_TOKENS ? "tokens" : "data",
+                             (enum tensor_dtype)dtype, batch, shape, n_dims, failure);
+    return layout_append(layout, "image", TENSOR_U8, batch,
+                         (uint32_t[]){pipeline->size, pipeline->size, 3}, 3, failure);
 }
 
 int layout_init(struct layout *layout, const struct pipeline *pipeline, const struct source *source,
@@ -178,13 +183,13 @@ int layout_init(struct layout *layout, const struct pipeline *pipeline, const st
                            BATCH_MAX);
     rc = layout_add_samples(layout, pipeline, source, batch, failure);
     if (rc == 0)
-        rc = layout_add(layout, "label", TENSOR_I64, batch, NULL, 0, failure);
+        rc = layout_append(layout, "label", TENSOR_I64, batch, NULL, 0, failure);
     if (rc == 0)
-        rc = layout_add(layout, "index", TENSOR_U64, batch, NULL, 0, failure);
+        rc = layout_append(layout, "index", TENSOR_U64, batch, NULL, 0, failure);
     if (rc == 0)
-        rc = layout_add(layout, "status", TENSOR_U8, batch, NULL, 0, failure);
+        rc = layout_append(layout, "status", TENSOR_U8, batch, NULL, 0, failure);
     if (rc < 0)
         return rc;
-    layout->slot_bytes = (layout->slot_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    layout_finish(layout);
     return 0;
 }

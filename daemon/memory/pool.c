@@ -266,13 +266,13 @@ struct share {
 
 /* Adds shares of the entries that may serve until count slots are found. Returns how many are still
  * missing, or a negative errno. */
-static int64_t shares_add(struct pool *pool, struct account *tenant,
+static int64_t shares_add(struct pool *pool, struct account *tenant, uint64_t owner,
                           bool (*may)(const struct entry *, const struct account *), bool mapped,
                           uint32_t pages, uint32_t count, struct share *shares, size_t *n_shares)
 {
     for (size_t i = 0; i < pool->n_entries && count > 0; i++) {
         struct entry *entry = pool->entries[i];
-        if (!may(entry, tenant) || (mapped && entry->soiled))
+        if (entry->region->owner != owner || !may(entry, tenant) || (mapped && entry->soiled))
             continue;
         uint32_t fits = entry_fits(entry, pages, count);
         if (fits == 0)
@@ -301,8 +301,9 @@ static int shares_charge(struct share *shares, size_t n_shares, struct account *
     return 0;
 }
 
-int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t bytes,
-              uint32_t count, uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p)
+static int slots_take(struct pool *pool, struct account *tenant, uint64_t owner, bool mapped,
+                      uint64_t bytes, uint32_t count, uint64_t *memory_p, uint32_t *regions_p,
+                      uint64_t *region_bytes_p)
 {
     uint64_t wide = round_up(bytes ? bytes : 1, SLOT_ALIGN) / SLOT_ALIGN;
     size_t n_shares = 0;
@@ -314,11 +315,11 @@ int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t b
     if (!shares)
         return -ENOMEM;
     int64_t missing =
-        shares_add(pool, tenant, entry_is_own, mapped, pages, count, shares, &n_shares);
+        shares_add(pool, tenant, owner, entry_is_own, mapped, pages, count, shares, &n_shares);
     int64_t own_missing = missing;
     if (missing > 0)
-        missing = shares_add(pool, tenant, entry_is_open, mapped, pages, (uint32_t)missing, shares,
-                             &n_shares);
+        missing = shares_add(pool, tenant, owner, entry_is_open, mapped, pages, (uint32_t)missing,
+                             shares, &n_shares);
     if (missing < 0)
         return (int)missing;
     /* A tenant whose limit forbids it another's region is told so when it asks for a new one. */
@@ -337,6 +338,19 @@ int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t b
         memory_p += shares[i].count;
     }
     return 0;
+}
+
+int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t bytes,
+              uint32_t count, uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p)
+{
+    return slots_take(pool, tenant, 0, mapped, bytes, count, memory_p, regions_p, region_bytes_p);
+}
+
+int pool_take_pushed(struct pool *pool, struct account *tenant, uint64_t owner, uint64_t bytes,
+                     uint32_t count, uint64_t *memory_p, uint32_t *regions_p,
+                     uint64_t *region_bytes_p)
+{
+    return slots_take(pool, tenant, owner, true, bytes, count, memory_p, regions_p, region_bytes_p);
 }
 
 void pool_give(struct pool *pool, uint64_t memory, uint64_t now)
@@ -402,7 +416,7 @@ static uint64_t pool_bytes(const struct pool *pool)
 /* What was mapped serves no other tenant and is not worth keeping. */
 static bool entry_is_kept(const struct entry *entry, uint64_t bytes, uint64_t keep_bytes)
 {
-    return !entry->mapped && bytes - entry->region->bytes < keep_bytes;
+    return !entry->mapped && !entry->region->owner && bytes - entry->region->bytes < keep_bytes;
 }
 
 bool pool_can_shrink(struct pool *pool, uint64_t keep_bytes)
@@ -425,7 +439,8 @@ struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
     for (size_t i = 0; i < pool->n_entries; i++) {
         const struct entry *entry = pool->entries[i];
         uint64_t idle = now > entry->idle_since ? now - entry->idle_since : 0;
-        if (entry->n_slots > 0 || idle < idle_ns || entry_is_kept(entry, bytes, keep_bytes))
+        uint64_t enough = entry->region->owner ? 0 : idle_ns;
+        if (entry->n_slots > 0 || idle < enough || entry_is_kept(entry, bytes, keep_bytes))
             continue;
         if (best == pool->n_entries || entry->idle_since < pool->entries[best]->idle_since)
             best = i;

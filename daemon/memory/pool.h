@@ -46,6 +46,12 @@ void pool_free(struct pool *pool);
 int pool_take(struct pool *pool, struct account *tenant, bool mapped, uint64_t bytes,
               uint32_t count, uint64_t *memory_p, uint32_t *regions_p, uint64_t *region_bytes_p);
 
+/* The same from push regions of one owner (never 0) and from no others; pool_take takes from none
+ * of these. Such a region is not kept when its slots are gone. */
+int pool_take_pushed(struct pool *pool, struct account *tenant, uint64_t owner, uint64_t bytes,
+                     uint32_t count, uint64_t *memory_p, uint32_t *regions_p,
+                     uint64_t *region_bytes_p);
+
 /* Gives a slot back at time now (ns). What is no taken slot is logged as an error and changes
  * nothing. */
 void pool_give(struct pool *pool, uint64_t memory, uint64_t now);

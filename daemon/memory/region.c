@@ -295,7 +295,7 @@ static int region_populate(struct region *region, const struct region_spec *spec
 
 /* -- making ---------------------------------------------------------------------------------- */
 
-static int memfd_make(size_t bytes, int *fd_p, struct failure *failure)
+static int memfd_make(size_t bytes, mode_t mode, int *fd_p, struct failure *failure)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     cleanup_fd int fd = memfd_create("pinserve-region", flags | MFD_NOEXEC_SEAL);
@@ -305,7 +305,7 @@ static int memfd_make(size_t bytes, int *fd_p, struct failure *failure)
     if (fd < 0)
         return failure_set(failure, -errno, "cannot make a region: memfd_create: %s",
                            strerror(errno));
-    if (fchmod(fd, 0400))
+    if (fchmod(fd, mode))
         return failure_set(failure, -errno, "cannot make a region: fchmod: %s", strerror(errno));
     if (ftruncate(fd, (off_t)bytes))
         return failure_set(failure, -errno, "cannot make a region of %zu bytes: ftruncate: %s",
@@ -316,7 +316,8 @@ static int memfd_make(size_t bytes, int *fd_p, struct failure *failure)
 
 static int region_map(struct region *region, struct failure *failure)
 {
-    int error = memfd_make(region->bytes, &region->fd, failure);
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    int error = memfd_make(region->bytes, region->owner ? 0600 : 0400, &region->fd, failure);
 
     if (error)
         return error;
@@ -328,8 +329,9 @@ static int region_map(struct region *region, struct failure *failure)
     /* A child between fork and exec would hold it; a core dump would be as large as the pools. */
     madvise(address, region->bytes, MADV_DONTFORK);
     madvise(address, region->bytes, MADV_DONTDUMP);
-    if (fcntl(region->fd, F_ADD_SEALS,
-              F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+    if (!region->owner)
+        seals |= F_SEAL_FUTURE_WRITE;
+    if (fcntl(region->fd, F_ADD_SEALS, seals))
         return failure_set(failure, -errno, "cannot seal a region: %s", strerror(errno));
     return 0;
 }
@@ -360,6 +362,7 @@ int region_new(const struct region_spec *spec, struct region **region_p, struct 
         return failure_set(failure, -ENOMEM, "cannot make a region: no memory for its record");
     region->fd = region->linger_fd = -1;
     region->bytes = spec->bytes;
+    region->owner = spec->owner;
     region->numa_node = spec->placement->memory_node;
     int error = region_fill(region, spec, failure);
     if (error) {
@@ -373,24 +376,34 @@ int region_new(const struct region_spec *spec, struct region **region_p, struct 
 /* -- sharing and ending ---------------------------------------------------------------------- */
 
 /* Through /proc, because dup would share one description: its end could not be seen. */
-static int open_readonly(int fd)
+static int open_again(int fd, int flags)
 {
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    int opened = open(path, flags | O_CLOEXEC);
     return opened < 0 ? -errno : opened;
 }
 
-int region_open_readonly(const struct region *region, int *fd_p)
+static int region_open(const struct region *region, int flags, int *fd_p)
 {
     if (region->fd < 0)
         return -EBADF;
-    int fd = open_readonly(region->fd);
+    int fd = open_again(region->fd, flags);
     if (fd < 0)
         return fd;
     *fd_p = fd;
     return 0;
+}
+
+int region_open_readonly(const struct region *region, int *fd_p)
+{
+    return region_open(region, O_RDONLY, fd_p);
+}
+
+int region_open_writable(const struct region *region, int *fd_p)
+{
+    return region->owner ? region_open(region, O_RDWR, fd_p) : -EPERM;
 }
 
 /* Whether another description or mapping of the file exists. */
@@ -416,7 +429,7 @@ static bool held_by_others(int fd)
 bool region_is_released(struct region *region)
 {
     if (region->fd >= 0) {
-        int fd = open_readonly(region->fd);
+        int fd = open_again(region->fd, O_RDONLY);
         if (fd < 0) { /* no fd is left to ask with: later */
             log_warning("region: cannot open it to see who holds it: %s", strerror(-fd));
             return false;

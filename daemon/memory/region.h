@@ -20,14 +20,16 @@ struct region_spec {
     size_t bytes; /* a multiple of the page size */
     enum region_lock lock;
     bool numa_strict;
+    uint64_t owner; /* of a push region, that a client writes to: its job; 0: any other region */
     const struct placement *placement; /* where; must outlive the region */
     const struct topology *topology;
     const char *root; /* as for memory_available_get; NULL: the machine's own */
 };
 
 struct region {
-    uint32_t id; /* set by the pool; never reused */
-    int fd;      /* the daemon's own, writable; -1 once destroyed */
+    uint32_t id;    /* set by the pool; never reused */
+    uint64_t owner; /* of the spec */
+    int fd;         /* the daemon's own, writable; -1 once destroyed */
     void *address;
     size_t bytes;
     bool locked;
@@ -48,6 +50,9 @@ int region_new(const struct region_spec *spec, struct region **region_p, struct 
 
 /* A read-only description of its own for a client or a device process (owned by the caller). */
 int region_open_readonly(const struct region *region, int *fd_p);
+
+/* The same, writable, for the client of a push region; -EPERM of any other. */
+int region_open_writable(const struct region *region, int *fd_p);
 
 /* Unmaps and closes the daemon's side. True when nobody else holds it: then only region_free is
  * left. False: keep calling region_is_released now and then; it stays charged. */

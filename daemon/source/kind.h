@@ -32,6 +32,7 @@ extern const struct source_ops source_tar_ops;
 extern const struct source_ops source_synthetic_ops;
 extern const struct source_ops source_records_ops;
 extern const struct source_ops source_tokens_ops;
+extern const struct source_ops source_push_ops;
 
 /* NULL: the daemon's own. */
 static inline const struct identity *source_identity(const struct source *source)

@@ -33,6 +33,8 @@ static const struct source_ops *ops_of(enum source_kind kind)
         return &source_records_ops;
     case SOURCE_KIND_TOKENS:
         return &source_tokens_ops;
+    case SOURCE_KIND_PUSH:
+        return &source_push_ops;
     default:
         return NULL;
     }

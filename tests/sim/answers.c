@@ -85,7 +85,7 @@ uint32_t sim_bad(const struct sim_job *job, int64_t batch)
 {
     uint64_t number = ((uint64_t)batch + job->id) * UINT64_C(0x9e3779b97f4a7c15) >> 60;
 
-    return number < 5 ? (uint32_t)(number % job->spec.order.batch + 1) : 0;
+    return number < 5 && !job->spec.pushed ? (uint32_t)(number % job->spec.order.batch + 1) : 0;
 }
 
 /* More than that in an epoch end the job. */
@@ -110,6 +110,12 @@ static void answer_decode(struct sim *sim, struct sim_job *job, const struct tas
     memory->content = outcome == OUTCOME_OK ? CONTENT_FULL : CONTENT_NONE;
     job->failing |= outcome != OUTCOME_OK && !task->cancelled;
     batch_failure(task, "does not decode", &failure);
+    if (job->spec.pushed) {
+        core_pushed(sim->core, task->feed, task->slot, task->generation,
+                    sim_pushed_count(job, task->batch), outcome == OUTCOME_OK ? NULL : &failure,
+                    sim->now);
+        return;
+    }
     core_decoded(sim->core, task->feed, task->slot, task->generation,
                  outcome == OUTCOME_OK ? NULL : &failure, sim_bad(job, task->batch), 5, 7,
                  sim->now);
@@ -152,7 +158,7 @@ void sim_answer(struct sim *sim, uint32_t i, enum outcome outcome)
             outcome == OUTCOME_OK       ? "ok"
             : outcome == OUTCOME_FAILED ? "failed"
                                         : "stuck");
-    if (outcome == OUTCOME_STUCK && task.type == TASK_DECODE) {
+    if (outcome == OUTCOME_STUCK && task.type == TASK_DECODE && !job->spec.pushed) {
         decode_stuck(sim, job, &sim->tasks[i]);
         return;
     }

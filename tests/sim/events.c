@@ -79,6 +79,7 @@ static void spec_choose(struct sim *sim, struct core_job_spec *spec)
         .client_mapped = sim_chance(sim, 80),
         .client_coherent = sim_chance(sim, 10),
         .no_ring = sim_chance(sim, 95) ? NULL : "a part of a GPU",
+        .pushed = sim_chance(sim, 20),
     };
     if (sim_chance(sim, 20))
         spec->bad_limit =

@@ -186,7 +186,8 @@ static void act_job_failed(struct sim *sim, struct sim_job *job, const struct co
                JOB "the failure of %" PRIu64 ":%" PRIu64 " is told at %" PRIu64 ":%" PRIu64,
                job->id, epoch, step, job->next.epoch, job->next.step);
     EXPECT(sim,
-           !strstr(action->failure->text, "fell off") || job->losses >= CORE_DEVICE_RESTARTS_MAX,
+           !strstr(action->failure->text, "fell off") || job->spec.pushed ||
+               job->losses >= CORE_DEVICE_RESTARTS_MAX,
            JOB "it fails after %u losses", job->id, job->losses);
     if (strstr(action->failure->text, "bad samples"))
         EXPECT(sim, job->bad_epoch + sim_bad(job, job->delivered) > sim_bad_max(job),

@@ -19,12 +19,26 @@ static uint32_t expected_count(const struct sim_job *job, uint64_t step)
     return (uint32_t)left;
 }
 
+/* What a client filled. */
+uint32_t sim_pushed_count(const struct sim_job *job, int64_t batch)
+{
+    return 1 + (uint32_t)((uint64_t)batch * 7 % job->spec.order.batch);
+}
+
+static uint32_t handed_count(const struct sim_job *job, uint64_t step)
+{
+    uint32_t count = expected_count(job, step), pushed = sim_pushed_count(job, job->delivered);
+
+    return job->spec.pushed && pushed < count ? pushed : count;
+}
+
 static void expect_workers(struct sim *sim, const struct sim_job *job)
 {
     uint32_t numa = sim->devices[job->spec.device].numa, busy = 0;
 
     for (uint32_t i = 0; i < sim->n_tasks; i++)
         busy += sim->tasks[i].type == TASK_DECODE && !sim->tasks[i].stuck &&
+                !sim_job_find(sim, sim->tasks[i].job)->spec.pushed &&
                 sim->devices[sim->tasks[i].device].numa == numa;
     EXPECT(sim, busy <= sim->batches_per_numa,
            "the workers of %" PRIu32 " have %" PRIu32 " batches", numa, busy);
@@ -148,7 +162,7 @@ void model_batch_ready(struct sim *sim, struct sim_job *job, const struct core_a
     EXPECT(sim, action->epoch == job->next.epoch && action->step == job->next.step,
            JOB "step %" PRIu64 ":%" PRIu64 " is handed off instead of %" PRIu64 ":%" PRIu64,
            job->id, action->epoch, action->step, job->next.epoch, job->next.step);
-    EXPECT(sim, action->step < job->steps && action->count == expected_count(job, action->step),
+    EXPECT(sim, action->step < job->steps && action->count == handed_count(job, action->step),
            JOB "step %" PRIu64 " of %" PRIu32 " samples", job->id, action->step, action->count);
     EXPECT(sim,
            action->lease < job->spec.depth && !lease->held &&

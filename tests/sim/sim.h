@@ -139,6 +139,8 @@ struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id);
 struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
 /* Neither closing, nor told to have failed, nor without a taker. */
 bool sim_job_live(const struct sim_job *job);
+/* Samples of a batch that its client fills, at most. */
+uint32_t sim_pushed_count(const struct sim_job *job, int64_t batch);
 /* Leases that the client holds. */
 uint32_t sim_job_held(const struct sim_job *job);
 /* No ring of it works, and it may do without. */

@@ -52,6 +52,34 @@ static void test_starts_empty_and_says_what_is_needed(void **state)
     pool_empty(pool);
 }
 
+static void test_push_regions_are_one_owners(void **state)
+{
+    struct pool *pool = pool_new(4 * PAGE);
+    uint64_t memory[8], region_bytes = 0;
+    uint32_t regions = 0;
+
+    (void)state;
+    struct region *pushed = record_add(pool, 4 * PAGE, NULL, 0);
+    pushed->owner = 5;
+    assert_int_equal(pool_take(pool, NULL, false, PAGE, 1, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take_pushed(pool, NULL, 6, PAGE, 1, memory, &regions, &region_bytes), 1);
+    assert_int_equal(pool_take_pushed(pool, NULL, 5, PAGE, 4, memory, &regions, &region_bytes), 0);
+    assert_int_equal(memory_region(memory[3]), pushed->id);
+    struct region *other = record_add(pool, 4 * PAGE, NULL, 0);
+    assert_int_equal(pool_take_pushed(pool, NULL, 5, PAGE, 1, memory + 4, &regions, &region_bytes),
+                     1);
+    assert_int_equal(pool_take(pool, NULL, false, PAGE, 1, memory + 4, &regions, &region_bytes), 0);
+    assert_int_equal(memory_region(memory[4]), other->id);
+    /* Without slots it is not kept, whatever is kept of others. */
+    for (int i = 0; i < 5; i++)
+        pool_give(pool, memory[i], 10);
+    assert_true(pool_can_shrink(pool, UINT64_MAX));
+    assert_ptr_equal(pool_take_idle(pool, 10, UINT64_MAX, UINT64_MAX), pushed);
+    assert_null(pool_take_idle(pool, 10, UINT64_MAX, UINT64_MAX));
+    region_free(pushed);
+    pool_empty(pool);
+}
+
 static void test_rounding_counts_what_is_pinned(void **state)
 {
     struct pool *pool = pool_new(4 * MIB);
@@ -258,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starts_empty_and_says_what_is_needed),
+        cmocka_unit_test(test_push_regions_are_one_owners),
         cmocka_unit_test(test_rounding_counts_what_is_pinned),
         cmocka_unit_test(test_first_fit_within_regions),
         cmocka_unit_test(test_all_or_nothing),

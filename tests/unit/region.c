@@ -66,6 +66,49 @@ static void test_region_is_what_it_says(void **state)
     in_child(body_region_is_what_it_says, true);
 }
 
+static int body_push_region_is_writable(void)
+{
+    struct region_spec spec = spec_of(BYTES);
+    struct region *region = NULL;
+    struct failure failure = {0};
+    struct stat info;
+    int fd = -1;
+
+    expect(region_new(&spec, &region, &failure) == 0);
+    expect(region_open_writable(region, &fd) == -EPERM && fd == -1);
+    expect(region_destroy(region));
+    region_free(region);
+
+    spec.owner = 7;
+    expect(region_new(&spec, &region, &failure) == 0);
+    expect(region->owner == 7);
+    expect(fstat(region->fd, &info) == 0 && (info.st_mode & 07777) == 0600);
+    int seals = fcntl(region->fd, F_GET_SEALS);
+    expect((seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) ==
+           (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    expect(!(seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE)));
+    expect(region_open_writable(region, &fd) == 0);
+    expect(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    expect(ftruncate(fd, 0) < 0 && errno == EPERM);
+    char *client = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    expect(client != MAP_FAILED);
+    memcpy(client, "batch", 6);
+    expect(memcmp(region->address, "batch", 6) == 0);
+    close(fd);
+    expect(!region_destroy(region)); /* the client's mapping holds it */
+    expect(!region_is_released(region));
+    munmap(client, BYTES);
+    expect(region_is_released(region));
+    region_free(region);
+    return 0;
+}
+
+static void test_push_region_is_writable(void **state)
+{
+    (void)state;
+    in_child(body_push_region_is_writable, false);
+}
+
 static int body_client_can_only_read(void)
 {
     struct region_spec spec = spec_of(BYTES);
@@ -266,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_region_is_what_it_says),
+        cmocka_unit_test(test_push_region_is_writable),
         cmocka_unit_test(test_client_can_only_read),
         cmocka_unit_test(test_size_is_a_multiple_of_pages),
         cmocka_unit_test(test_too_little_memory),

@@ -56,6 +56,14 @@ class JobInfo(ctypes.Structure):
                 ("delivery", c_char_p)]
 
 
+class Slot(ctypes.Structure):
+    """struct pinclient_slot"""
+    _fields_ = [("number", c_uint32), ("generation", c_uint32), ("epoch", c_uint64),
+                ("step", c_uint64), ("count", c_uint32), ("data", c_void_p), ("bytes", c_uint64),
+                ("fd", c_int), ("offset", c_uint64), ("region", c_uint32),
+                ("region_bytes", c_uint64)]
+
+
 class TransformSpec(ctypes.Structure):
     """struct pinclient_transform"""
     _fields_ = [("dtype", c_int), ("layout", c_int), ("channels", c_uint32), ("flags", c_uint32),
@@ -91,6 +99,11 @@ _prototypes: Dict[str, List[Any]] = {
     "job_info": [_handle, POINTER(JobInfo)],
     "job_token": [_handle, c_char_p, POINTER(c_size_t)],
     "job_close": [_handle],
+    "spec_push": [_handle, c_char_p, c_uint64],
+    "spec_push_tensor": [_handle, c_char_p, c_int, c_uint32, POINTER(c_uint64)],
+    "slot_acquire": [_handle, c_int, POINTER(Slot)],
+    "slot_tensor": [_handle, POINTER(Slot), c_uint32, POINTER(TensorInfo)],
+    "slot_commit": [_handle, POINTER(Slot), c_char_p],
     "next": [_handle, c_int, _out],
     "get_fd": [_handle],
     "batch_info": [_handle, POINTER(BatchInfo)],

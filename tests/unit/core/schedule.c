@@ -86,10 +86,46 @@ static void test_numa_nodes(void **state)
     end(&w);
 }
 
+/* What a client fills is asked for at once, in all slots, and keeps no other from the workers. */
+static void test_pushed_jobs_need_no_workers(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(HOST, 3);
+    struct core_action grants[3];
+    uint64_t pushed, other;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 1);
+    spec.delivery = DELIVERY_HOST;
+    spec.pushed = true;
+    pushed = job_begin(&w, &spec, 1000);
+    expect(&w, CORE_JOB_READY);
+    for (int i = 0; i < 3; i++)
+        grants[i] = expect_decode_of(&w, pushed);
+    expect_nothing(&w);
+    other = begin(&w, HOST, 4);
+    expect_decode_of(&w, other);
+    expect_nothing(&w);
+    core_pushed(w.core, grants[1].feed, grants[1].slot, grants[1].generation, grants[1].count, NULL,
+                0);
+    expect_nothing(&w);
+    core_pushed(w.core, grants[0].feed, grants[0].slot, grants[0].generation, 1, NULL, 0);
+    expect(&w, CORE_BATCH_READY);
+    assert_int_equal(w.action.step, 0);
+    assert_int_equal(w.action.count, 1);
+    expect(&w, CORE_BATCH_READY);
+    assert_int_equal(w.action.step, 1);
+    assert_int_equal(w.action.count, grants[1].count);
+    expect_nothing(&w);
+    check(&w);
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_emptiest_first),
+        cmocka_unit_test(test_pushed_jobs_need_no_workers),
         cmocka_unit_test(test_numa_nodes),
     };
 
