@@ -58,6 +58,7 @@ static void server_on_tick(uv_timer_t *timer)
         listener_resume(server->listener);
     tasks_check_stuck(server);
     task_report_progress(server);
+    tasks_settle_refusals(server, now);
     stations_tick(server, now);
     growth_tick(server, now);
     server_check_stopped(server);

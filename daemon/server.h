@@ -123,7 +123,10 @@ struct task {
     bool gather_told;      /* whether it gathers was decided */
     bool *gathered;        /* of each slot: its batch is to be gathered */
     bool ring_pending;     /* its ring was asked for, and the device's answer is due */
-    int ring_fd;           /* between ring_made and JobReady; -1 */
+    uint32_t refused;      /* ring that the client could not open, not yet told to the core; or 0 */
+    char *refusal;         /* why, in its words */
+    uint64_t refused_at;
+    int ring_fd; /* between ring_made and JobReady; -1 */
     uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
     uint32_t *told_regions; /* that the client has, n_told of them; room for twice depth */
     uint32_t n_told;
@@ -272,6 +275,12 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth);
 void task_free(struct task *task);
 struct task *task_find(struct server *server, uint64_t job);
 void task_report_progress(struct server *server);
+/* A client could not open a ring on offer. When its device's process has just ended that is why,
+ * and no fault of the rung, but the end may be noticed later than the refusal: it is kept for a
+ * moment. False: no such ring is on offer to the peer. */
+bool task_keep_refusal(struct server *server, const struct peer *peer, uint64_t job, uint32_t ring,
+                       const char *error);
+void tasks_settle_refusals(struct server *server, uint64_t now);
 /* The job decodes no more: what was read ahead for it is dropped. */
 void task_stop_reading(struct task *task);
 /* The same for every job of a peer. */

@@ -91,6 +91,7 @@ void task_free(struct task *task)
         account_unref(task->tenant);
     close_fd(&task->ring_fd);
     free(task->name);
+    free(task->refusal);
     free(task->source_name);
     free(task->pipeline_name);
     free(task->memory);
@@ -125,6 +126,42 @@ void task_report_progress(struct server *server)
             peer_send_progress(task->peer, task->job, indexed);
         task->indexed_told = indexed;
     }
+}
+
+/* -- rings that a client could not open ------------------------------------------------------ */
+
+#define REFUSAL_KEPT_NS UINT64_C(200000000)
+
+bool task_keep_refusal(struct server *server, const struct peer *peer, uint64_t job, uint32_t ring,
+                       const char *error)
+{
+    struct task *task = task_find(server, job);
+    struct core_job_info info;
+
+    if (!task || task->peer != peer || ring == 0 || task->refused ||
+        !core_job_find(server->core, job, &info) || info.ring != ring)
+        return false;
+    free(task->refusal);
+    task->refusal = strndup(error, FAILURE_TEXT_MAX);
+    task->refused = ring;
+    task->refused_at = server_now(server);
+    server_wake(server);
+    return true;
+}
+
+void tasks_settle_refusals(struct server *server, uint64_t now)
+{
+    list_for_each_safe(item, &server->tasks)
+    {
+        struct task *task = list_entry(item, struct task, link);
+        if (!task->refused || now - task->refused_at < REFUSAL_KEPT_NS)
+            continue;
+        uint32_t ring = task->refused;
+        task->refused = 0;
+        /* Of a ring that is gone by now nobody needs to hear. */
+        core_ring_opened(server->core, task->peer_id, task->job, ring, false, task->refusal, now);
+    }
+    server_act(server);
 }
 
 /* -- decoding -------------------------------------------------------------------------------- */

@@ -156,6 +156,8 @@ static int peer_handle_ring_opened(struct peer *peer, const Pinserve__RingOpened
 {
     struct server *server = peer->server;
 
+    if (!opened->ok && task_keep_refusal(server, peer, opened->job, opened->ring, opened->error))
+        return 0;
     int r = core_ring_opened(server->core, peer->id, opened->job, opened->ring, opened->ok,
                              opened->error, server_now(server));
     if (r < 0)
