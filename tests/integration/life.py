@@ -185,9 +185,9 @@ def test_ten_kills_of_the_daemon():
 
 
 def test_clients_come_and_go():
-    """Twenty passes over a folder: memory, slots and fds after pass 20 are those of pass 2."""
+    """Twenty passes over 100 files: memory, slots and fds after pass 20 are those of pass 2."""
     with folder() as path, Daemon("pool.idle=10s") as daemon:
-        images.make_folder(path, classes=2, each=10)
+        images.make_folder(path, classes=5, each=20)
 
         def once():
             daemon.batches("--source", f"folder:{path}", "--image", "random-crop:16", "--batch",
