@@ -245,7 +245,7 @@ def test_interrupt():
     """Ctrl-C ends the wait for a batch that does not come, and the opening, at once."""
     wait = """
 import pinclient, signal, time
-batches = pinclient.Loader("synthetic:8:u8:64", 4, device="cpu")
+batches = pinclient.Loader("synthetic:8:u8:4000000", 4, device="cpu")
 steps = iter(batches)
 print("waiting", flush=True)
 try:
@@ -261,7 +261,7 @@ except KeyboardInterrupt:
         time.sleep(0.2)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        expect_equal(process.stdout.readline(), "interrupted 16\n", "an exception")
+        expect_equal(process.stdout.readline(), "interrupted 1000000\n", "an exception")
         expect(time.monotonic() - began < 1 + 4 * SANITIZED, "at once")
         daemon.process.send_signal(signal.SIGCONT)
         ends(process)
