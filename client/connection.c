@@ -420,8 +420,8 @@ int connection_call(struct connection *connection, Pinserve__Message *request, c
         return r;
     for (;;) {
         r = connection_receive_until(connection, deadline, &packet, failure);
-        if (r < 0)
-            return r;
+        if (r < 0 || !packet.message)
+            return r < 0 ? r : -EPROTO;
         if (packet.message->body_case == PINSERVE__MESSAGE__BODY_ERROR) {
             const Pinserve__Error *error = packet.message->error;
             r = failure_set(failure, connection_code(error->code), "%s", error->text);
