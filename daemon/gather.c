@@ -24,9 +24,6 @@
 #include "proto/units.h"
 #include "server.h"
 
-/* The tensors of a slot, in layout_init's order. */
-enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS };
-
 /* A source's file in a device's process. */
 struct gather {
     struct list link; /* in station->gathers */
@@ -82,7 +79,7 @@ static bool task_may_gather(const struct task *task)
 
     return config->device_gather && task->station->device->ops->has_ring && task->source &&
            task->order.bad == ORDER_BAD_FAIL && task->pipeline.crop == CROP_KIND_NONE &&
-           task->order.batch <= GATHER_PIECES_MAX &&
+           task->order.batch <= GATHER_PIECES_MAX && task->layout.n_tensors == TENSOR_FIELDS &&
            task->layout.tensors[TENSOR_SAMPLE].sample_bytes >= config->device_gather_min;
 }
 

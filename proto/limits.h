@@ -14,7 +14,7 @@
 #define DATASET_FDS_MAX 4096 /* fds of one dataset, over all its packets */
 #define DEPTH_MAX 128        /* ring slots of a job */
 #define BATCH_MAX (1u << 20) /* samples of a batch */
-#define TENSORS_MAX 8
+#define TENSORS_MAX 16
 #define DIMS_MAX 8 /* the batch dimension is one of them */
 #define NAME_MAX_BYTES 4096
 #define TENSOR_ALIGN 512   /* bytes, offset of a tensor in its slot */

@@ -184,7 +184,7 @@ PINCLIENT_API int pinclient_spec_source(struct pinclient_spec *spec, const char 
 PINCLIENT_API int pinclient_spec_push(struct pinclient_spec *spec, const char *name,
                                       uint64_t samples);
 
-/** A tensor of the batches that are pushed: 1 to 8 of them. shape is of one sample, with n_dims
+/** A tensor of the batches that are pushed: 1 to 16 of them. shape is of one sample, with n_dims
  *  dimensions from 0 to 7. @return 0, -EINVAL or -ENOMEM */
 PINCLIENT_API int pinclient_spec_push_tensor(struct pinclient_spec *spec, const char *name,
                                              enum pinclient_dtype dtype, uint32_t n_dims,

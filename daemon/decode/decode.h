@@ -64,9 +64,12 @@ struct tensor {
     uint64_t sample_bytes; /* of one sample; samples lie densely */
 };
 
-/* Tensors: "image" u8 [B,S,S,3], or "data" ("tokens") of the source's shape without a crop; "label"
- * i64 [B], -1 for none;
- * "index" u64 [B]; "status" u8 [B]. */
+/* The tensors that every layout of a source begins with. */
+enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS, TENSOR_FIELDS };
+
+/* Tensors: "image" u8 [B,S,S,3], or the source's first ("data", "tokens", ...) of its shape without
+ * a crop; "label" i64 [B], -1 for none; "index" u64 [B]; "status" u8 [B]; then the source's other
+ * fields. */
 struct layout {
     uint32_t n_tensors;
     struct tensor tensors[TENSORS_MAX];

@@ -10,9 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The tensors of a slot, in layout_init's order. */
-enum { TENSOR_SAMPLE, TENSOR_LABEL, TENSOR_INDEX, TENSOR_STATUS };
-
 void filler_begin(struct filler *filler)
 {
     filler->read_ns = filler->decode_ns = 0;
@@ -66,11 +63,26 @@ static void reading_end(struct filler *filler)
     filler->read_ns += filler->now - start;
 }
 
+static struct sample_key key_of(const struct work *work)
+{
+    return (struct sample_key){work->order->seed, work->epoch,
+                               work->order->shuffle == ORDER_SHUFFLE_FULL};
+}
+
+/* Where position i of the batch has its part of a tensor. */
+static uint8_t *part_of(const struct work *work, size_t tensor, uint32_t i)
+{
+    const struct tensor *t = &work->layout->tensors[tensor];
+
+    return work->slot + t->offset + i * t->sample_bytes;
+}
+
 /* A cold sample passes through a reader's memory; a warm one goes straight into the slot. */
 static int fill_raw(struct filler *filler, struct work *work, const struct taken *taken,
-                    uint64_t index, uint8_t *out, int64_t *label, struct failure *failure)
+                    uint64_t index, int64_t *label, struct failure *failure)
 {
-    struct sample_key key = {work->order->seed, work->epoch};
+    uint8_t *out = part_of(work, TENSOR_SAMPLE, taken->position);
+    struct sample_key key = key_of(work);
     int rc = 1;
 
     filler->read_ns += taken->read_ns;
@@ -116,7 +128,7 @@ static int sample_get(struct filler *filler, struct work *work, const struct tak
 }
 
 static int fill_image(struct filler *filler, struct work *work, const struct taken *taken,
-                      uint64_t index, uint8_t *out, int64_t *label, struct failure *failure)
+                      uint64_t index, int64_t *label, struct failure *failure)
 {
     char name[FAILURE_TEXT_MAX];
 
@@ -130,18 +142,51 @@ static int fill_image(struct filler *filler, struct work *work, const struct tak
     uint64_t start = filler->now;
     *label = filler->sample.label;
     rc = decoder_image(filler->decoder, work->pipeline, filler->sample.bytes, filler->sample.size,
-                       work->order->seed, work->epoch, index, out,
+                       work->order->seed, work->epoch, index,
+                       part_of(work, TENSOR_SAMPLE, taken->position),
                        source_sample_name(work->source, index, name, sizeof name), failure);
     filler->now = now_ns();
     filler->decode_ns += filler->now - start;
     return rc;
 }
 
-static int fill_sample(struct filler *filler, struct work *work, const struct taken *taken,
-                       uint64_t index, uint8_t *out, int64_t *label, struct failure *failure)
+/* The first tensor, too, is a field of the sample. */
+static int fill_composed(struct filler *filler, struct work *work, const struct taken *taken,
+                         uint64_t index, int64_t *label, struct failure *failure)
 {
-    return (work->pipeline->crop == CROP_KIND_NONE ? fill_raw : fill_image)(
-        filler, work, taken, index, out, label, failure);
+    int rc = sample_get(filler, work, taken, index, failure);
+
+    if (rc != 0)
+        return rc;
+    *label = filler->sample.label;
+    return source_field_fill(work->source, index, key_of(work), &filler->sample, 0,
+                             part_of(work, TENSOR_SAMPLE, taken->position), failure);
+}
+
+/* What a sample has beside the tensors of every layout. */
+static int fill_fields(struct filler *filler, struct work *work, uint32_t i, uint64_t index,
+                       struct failure *failure)
+{
+    int rc = 0;
+
+    for (size_t t = TENSOR_FIELDS; rc == 0 && t < work->layout->n_tensors; t++)
+        rc = source_field_fill(work->source, index, key_of(work), &filler->sample,
+                               t - TENSOR_FIELDS + 1, part_of(work, t, i), failure);
+    return rc;
+}
+
+static int fill_sample(struct filler *filler, struct work *work, const struct taken *taken,
+                       uint64_t index, int64_t *label, struct failure *failure)
+{
+    int rc;
+
+    if (work->pipeline->crop != CROP_KIND_NONE)
+        rc = fill_image(filler, work, taken, index, label, failure);
+    else if (source_is_composed(work->source))
+        rc = fill_composed(filler, work, taken, index, label, failure);
+    else
+        rc = fill_raw(filler, work, taken, index, label, failure);
+    return rc == 0 ? fill_fields(filler, work, taken->position, index, failure) : rc;
 }
 
 /* Whether its bytes are bad; what storage or memory says of it is another matter. */
@@ -152,8 +197,7 @@ static bool is_bad(int rc)
 
 /* Readers fetch no substitutes: there are few of them. */
 static int fill_substitute(struct filler *filler, struct work *work, uint32_t position,
-                           struct order_item *item, uint8_t *out, int64_t *label,
-                           struct failure *failure)
+                           struct order_item *item, int64_t *label, struct failure *failure)
 {
     struct taken taken = {.position = position, .how = TAKEN_READ};
     struct failure other;
@@ -163,7 +207,7 @@ static int fill_substitute(struct filler *filler, struct work *work, uint32_t po
     for (; order_substitute(work->order, work->epoch, work->step, position, n, &sample); n++) {
         if (atomic_load(&work->cancelled))
             return failure_set(failure, -ECANCELED, "cancelled");
-        int rc = fill_sample(filler, work, &taken, sample, out, label, &other);
+        int rc = fill_sample(filler, work, &taken, sample, label, &other);
         if (rc == 0)
             *item = (struct order_item){.sample = sample, .status = SAMPLE_SUBSTITUTE};
         else if (is_bad(rc))
@@ -181,15 +225,15 @@ static int fill_substitute(struct filler *filler, struct work *work, uint32_t po
 
 /* Fills the place of a sample that is bad as failure says. */
 static int fill_instead(struct filler *filler, struct work *work, uint32_t position,
-                        struct order_item *item, uint8_t *out, int64_t *label,
-                        struct failure *failure)
+                        struct order_item *item, int64_t *label, struct failure *failure)
 {
     atomic_fetch_add(&work->n_bad, 1);
     if (work->bad)
         work->bad(work, item->sample, failure->text);
     if (work->order->bad == ORDER_BAD_SUBSTITUTE)
-        return fill_substitute(filler, work, position, item, out, label, failure);
-    memset(out, 0, work->layout->tensors[TENSOR_SAMPLE].sample_bytes);
+        return fill_substitute(filler, work, position, item, label, failure);
+    for (size_t t = 0; t < work->layout->n_tensors; t++)
+        memset(part_of(work, t, position), 0, work->layout->tensors[t].sample_bytes);
     *label = source_label(work->source, item->sample);
     item->status = SAMPLE_BLANK;
     return 0;
@@ -198,21 +242,17 @@ static int fill_instead(struct filler *filler, struct work *work, uint32_t posit
 int filler_fill(struct filler *filler, struct work *work, const struct taken *taken,
                 struct failure *failure)
 {
-    const struct tensor *tensors = work->layout->tensors;
     uint32_t i = taken->position;
     struct order_item item = order_at(work->order, work->epoch, work->step, i);
-    uint8_t *slot = work->slot;
-    uint8_t *out = slot + tensors[TENSOR_SAMPLE].offset + i * tensors[TENSOR_SAMPLE].sample_bytes;
     int64_t label = 0;
-    int rc = fill_sample(filler, work, taken, item.sample, out, &label, failure);
+    int rc = fill_sample(filler, work, taken, item.sample, &label, failure);
 
     if (is_bad(rc) && work->order->bad != ORDER_BAD_FAIL)
-        rc = fill_instead(filler, work, i, &item, out, &label, failure);
+        rc = fill_instead(filler, work, i, &item, &label, failure);
     if (rc != 0)
         return rc;
-    memcpy(slot + tensors[TENSOR_LABEL].offset + (size_t)i * sizeof label, &label, sizeof label);
-    memcpy(slot + tensors[TENSOR_INDEX].offset + (size_t)i * sizeof item.sample, &item.sample,
-           sizeof item.sample);
-    slot[tensors[TENSOR_STATUS].offset + i] = (uint8_t)item.status;
+    memcpy(part_of(work, TENSOR_LABEL, i), &label, sizeof label);
+    memcpy(part_of(work, TENSOR_INDEX, i), &item.sample, sizeof item.sample);
+    *part_of(work, TENSOR_STATUS, i) = (uint8_t)item.status;
     return 0;
 }

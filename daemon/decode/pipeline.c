@@ -166,10 +166,26 @@ static int layout_add_samples(struct layout *layout, const struct pipeline *pipe
                            "%s: holds images of all sizes: a crop has to give them one size",
                            source_name(source));
     if (raw)
-        return layout_append(layout, source_kind(source) == SOURCE_KIND_TOKENS ? "tokens" : "data",
-                             (enum tensor_dtype)dtype, batch, shape, n_dims, failure);
+        return layout_append(layout, source_tensor(source), (enum tensor_dtype)dtype, batch, shape,
+                             n_dims, failure);
     return layout_append(layout, "image", TENSOR_U8, batch,
                          (uint32_t[]){pipeline->size, pipeline->size, 3}, 3, failure);
+}
+
+static int layout_add_fields(struct layout *layout, const struct source *source, uint32_t batch,
+                             struct failure *failure)
+{
+    const struct source_field *fields;
+    size_t n = source_fields(source, &fields);
+    int rc = 0;
+
+    if (n > TENSORS_MAX - TENSOR_FIELDS)
+        return failure_set(failure, -E2BIG, "%s: %zu more tensors; %d are possible",
+                           source_name(source), n, TENSORS_MAX - TENSOR_FIELDS);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = layout_append(layout, fields[i].name, (enum tensor_dtype)fields[i].dtype, batch,
+                           fields[i].shape, fields[i].n_dims, failure);
+    return rc;
 }
 
 int layout_init(struct layout *layout, const struct pipeline *pipeline, const struct source *source,
@@ -188,6 +204,8 @@ int layout_init(struct layout *layout, const struct pipeline *pipeline, const st
         rc = layout_append(layout, "index", TENSOR_U64, batch, NULL, 0, failure);
     if (rc == 0)
         rc = layout_append(layout, "status", TENSOR_U8, batch, NULL, 0, failure);
+    if (rc == 0)
+        rc = layout_add_fields(layout, source, batch, failure);
     if (rc < 0)
         return rc;
     layout_finish(layout);

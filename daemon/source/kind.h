@@ -24,6 +24,9 @@ struct source {
     uint64_t fingerprint;
     uint64_t skipped;
     uint64_t classes;
+    const char *tensor;          /* of the first tensor; NULL: "data" */
+    struct source_field *fields; /* the other tensors; source.c frees the array, not the names */
+    size_t n_fields;
     void *index; /* of the kind; ops->free frees it, also when indexing failed half-way */
 };
 

@@ -52,7 +52,8 @@ static void reader_read(struct reader *reader, struct fetch *fetch)
     struct failure *kept = NULL;
     struct stream *gone = NULL;
     uint64_t began = fetch->since;
-    struct sample_key key = {stream->order.seed, fetch->intake->at.epoch};
+    struct sample_key key = {stream->order.seed, fetch->intake->at.epoch,
+                             stream->order.shuffle == ORDER_SHUFFLE_FULL};
 
     reader->fetch = fetch;
     readers->reading++;

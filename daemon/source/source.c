@@ -44,6 +44,7 @@ static void source_free(struct source *source)
 {
     if (source->index)
         source->ops->free(source);
+    free(source->fields);
     free(source->name);
     free(source);
 }
@@ -156,6 +157,22 @@ int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_
     return source->ops->shape(source, shape_p, n_dims_p, dtype_p);
 }
 
+const char *source_tensor(const struct source *source)
+{
+    return source->tensor ? source->tensor : "data";
+}
+
+size_t source_fields(const struct source *source, const struct source_field **fields_p)
+{
+    *fields_p = source->fields;
+    return source->n_fields;
+}
+
+bool source_is_composed(const struct source *source)
+{
+    return source->ops->shape && !source->ops->fill && source->ops->read;
+}
+
 static int index_check(const struct source *source, uint64_t index, struct failure *failure)
 {
     if (index < source->samples)
@@ -200,6 +217,16 @@ int source_try_fill(struct source *source, uint64_t index, struct sample_key key
         return source_fill(source, index, key, out, label_p, failure);
     int r = index_check(source, index, failure);
     return r < 0 ? r : source->ops->try_fill(source, index, key, out, label_p, failure);
+}
+
+int source_field_fill(const struct source *source, uint64_t index, struct sample_key key,
+                      const struct sample *sample, size_t field, void *out, struct failure *failure)
+{
+    if (!source->ops->field || field > source->n_fields)
+        return failure_set(failure, -EINVAL, "source %s: there is no field %zu", source->name,
+                           field);
+    int r = index_check(source, index, failure);
+    return r < 0 ? r : source->ops->field(source, index, key, sample, field, out, failure);
 }
 
 bool source_may_wait(const struct source *source)

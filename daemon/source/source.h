@@ -45,9 +45,28 @@ struct token_windows {
     uint32_t seq;
     uint64_t stride;         /* from one window of a file to the next */
     bool random;             /* at random offsets instead; stride is seq then */
+    bool within;             /* none goes across documents */
+    bool has_width;          /* width was given; else files without a header are u16 */
+    bool has_offset;         /* files without a header that is known begin with offset bytes */
+    bool position, document; /* these tensors are wanted, too */
     enum sample_dtype width; /* of the files: SAMPLE_U16, SAMPLE_U32, SAMPLE_I32 */
     enum sample_dtype out;   /* of the samples: SAMPLE_I32, SAMPLE_I64 */
-    uint64_t vocabulary;     /* tokens are below it; 0: not checked */
+    uint64_t offset;
+    uint64_t vocabulary; /* tokens are below it; 0: not checked */
+};
+
+/* Files that follow each other, and their share of the samples. */
+struct source_part {
+    uint32_t files;
+    uint64_t weight; /* above 0, of any unit */
+};
+
+/* One of a source's tensors. */
+struct source_field {
+    const char *name;
+    enum sample_dtype dtype;
+    uint32_t shape[7]; /* of a sample */
+    size_t n_dims;
 };
 
 /* What a client asked for. Everything is borrowed for the time of source_new. */
@@ -63,14 +82,19 @@ struct source_spec {
     uint32_t shape[7];        /* synthetic, raw records */
     size_t n_dims;            /* records: 0: an .npy file */
     enum sample_dtype dtype;
-    uint64_t samples;            /* synthetic, push */
-    bool has_labels;             /* records: the second fd is an .npy file of them */
-    struct token_windows tokens; /* tokens */
+    uint64_t samples;                /* synthetic, push */
+    bool has_labels;                 /* records: the second fd is an .npy file of them */
+    bool has_list;                   /* folder: the second fd lists its files */
+    struct token_windows tokens;     /* tokens */
+    const struct source_part *parts; /* tokens: a blend of these; else none */
+    size_t n_parts;
+    const char *fields; /* tar: as in the protocol; NULL: an image and its class, if any */
 };
 
-/* What random choices are keyed by, beside the sample's number. */
+/* What a sample depends on, beside its number. */
 struct sample_key {
     uint64_t seed, epoch;
+    bool shuffled; /* the order is */
 };
 
 /* Indexing tells how far it is and asks whether to go on. May be called from any thread. */
@@ -111,9 +135,23 @@ uint64_t source_skipped(const struct source *source);     /* files that are no s
 uint64_t source_classes(const struct source *source);     /* folder: class folders; else 0 */
 enum source_kind source_kind(const struct source *source);
 
-/* Raw samples (synthetic, records, tokens): element type and shape; -EINVAL for encoded ones. */
+/* The first tensor, unless it is a decoded image: element type and shape; -EINVAL for images. */
 int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
                  enum sample_dtype *dtype_p);
+/* Its name: "data", "tokens", that of a field. */
+const char *source_tensor(const struct source *source);
+/* The tensors that a sample has beside the first and its label; returns how many. They are the
+ * source's. */
+size_t source_fields(const struct source *source, const struct source_field **fields_p);
+/* Whether the first tensor is written by source_field_fill, from the sample that source_read read,
+ * and not by source_fill. */
+bool source_is_composed(const struct source *source);
+/* Writes one tensor of a sample to out, all of its shape: 0 the first of a composed source, n the
+ * n-th of source_fields. sample: as source_read left it, for sources that read; not looked at for
+ * others. Never blocks. -EBADMSG names file or member. */
+int source_field_fill(const struct source *source, uint64_t index, struct sample_key key,
+                      const struct sample *sample, size_t field, void *out,
+                      struct failure *failure);
 
 /* Reads one sample (below source_samples) into sample, zero-initialised or used before. Blocks.
  * -EBADMSG: the bytes are bad (cut off); other errors are the system's; both name file or member.
@@ -164,7 +202,7 @@ const char *source_sample_place(const struct source *source, uint64_t index, cha
 /* -- for source kinds, see kind.h ------------------------------------------------------------- */
 
 /* Encoded sources read; raw ones have fill and shape instead, and extent and label where a sample
- * lies in a file as it is. */
+ * lies in a file as it is. Composed ones read and have shape and field. */
 struct source_ops {
     const char *name;
     int (*index)(struct source *source, const struct source_spec *spec,
@@ -177,6 +215,9 @@ struct source_ops {
                 int64_t *label_p, struct failure *failure);
     int (*try_fill)(struct source *source, uint64_t index, struct sample_key key, void *out,
                     int64_t *label_p, struct failure *failure); /* or NULL: there is no storage */
+    int (*field)(const struct source *source, uint64_t index, struct sample_key key,
+                 const struct sample *sample, size_t field, void *out,
+                 struct failure *failure); /* or NULL: there is no other tensor */
     int (*extent)(const struct source *source, uint64_t index, int *fd_p, uint64_t *offset_p,
                   uint64_t *bytes_p);
     int64_t (*label)(const struct source *source, uint64_t index);
