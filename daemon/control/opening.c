@@ -274,7 +274,6 @@ static void peer_send_job_opened(struct peer *peer, uint64_t id, uint64_t job)
     peer_send(peer, &message, NULL, 0);
 }
 
-/* Takes the request over when it succeeds. */
 /* A client with a part of a GPU (MIG) knows a UUID of its own for it, and the GPU's address. */
 static int station_of_client(struct server *server, const Pinserve__OpenJob *open,
                              struct station **station_p, const char **no_ring_p,
@@ -288,6 +287,7 @@ static int station_of_client(struct server *server, const Pinserve__OpenJob *ope
     return 0;
 }
 
+/* Takes the request over when it succeeds. */
 static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                          struct source_request **request_p, struct failure *failure)
 {
