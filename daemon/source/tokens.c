@@ -361,6 +361,7 @@ static int tokens_index(struct source *source, const struct source_spec *spec,
     if (!tokens)
         return failure_set(failure, -ENOMEM, "source %s: no memory", source->name);
     source->index = tokens;
+    source->tensor = "tokens";
     tokens->windows = spec->tokens;
     if (tokens->windows.random)
         tokens->windows.stride = tokens->windows.seq;
