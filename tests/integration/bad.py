@@ -6,6 +6,7 @@ import json
 import os
 import tarfile
 
+import image_cases
 import images
 import numpy
 from daemon import Daemon, expect, expect_equal, folder, have_driver, program, run
@@ -15,6 +16,7 @@ SAMPLES = CLASSES * EACH
 IMAGE = ["--image", "center-crop:8:16"]
 HOST = [*IMAGE, "--device", "host", "--shuffle", "none"]
 
+MIB = 1 << 20
 OK, PADDING, SUBSTITUTE, BLANK = range(4)
 
 
@@ -84,7 +86,8 @@ def test_an_empty_file_in_a_batch():
             spec = ["--source", source, *HOST, "--batch", "8", "--batches", "1", "--values"]
             failed = of(daemon.batches(*spec), "error")
             expect_equal([event["code"] for event in failed], [-74], "it fails")
-            expect(name in failed[0]["text"] and "empty" in failed[0]["text"], failed[0]["text"])
+            for part in (name, "empty", "s.tar" if source.startswith("tar:") else path):
+                expect(part in failed[0]["text"], f"{part}: {failed[0]['text']}")
 
             got = daemon.batches(*spec, "--bad", "substitute")
             expect_equal(of(got, "batch")[0]["count"], 8, "samples of the batch")
@@ -282,21 +285,44 @@ def test_list():
         expect("there is no job 999" in missing.stderr, missing.stderr)
 
 
-def test_the_log_stays_short():
-    """10,000 bad samples in 2 epochs."""
-    with folder() as path, Daemon() as daemon:
+def malformed():
+    """One of each kind."""
+    photo = images.photo(1)
+    png = image_cases.encoded(photo, "PNG")
+    baseline, progressive = (image_cases.encoded(photo, "JPEG", progressive=p) for p in (0, 1))
+    return [baseline[:len(baseline) // 2], progressive[:len(progressive) // 2],
+            image_cases.bomb(65500), b"\x1f\x8b" * 9, image_cases.encoded(photo, "BMP"),
+            *(png[:size] for size in range(8))]
+
+
+def test_malformed_files_without_end():
+    """10,000 bad samples in 2 epochs: the log stays short, and the memory as it is."""
+    quarantine = ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
+    env = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + quarantine}
+    with folder() as path, Daemon(env=env) as daemon:
         os.makedirs(f"{path}/photos/c0")
+        kinds = malformed()
         for i in range(10000):
-            with open(f"{path}/photos/c0/{i:05}.jpg", "wb"):
-                pass
+            name = f"{path}/photos/c0/{i:05}.jpg"
+            if i < len(kinds):
+                with open(name, "wb") as file:
+                    file.write(kinds[i])
+            else:
+                os.link(f"{path}/photos/c0/{i % len(kinds):05}.jpg", name)
+        spec = ["--source", f"folder:{path}/photos", *HOST, "--batch", "500", "--bad", "blank"]
         before = len(daemon.log().splitlines())
-        daemon.bench("--source", f"folder:{path}/photos", *HOST, "--batch", "500", "--epochs", "2",
-                     "--bad", "blank")
+        daemon.bench(*spec, "--epochs", "2")
         lines = daemon.log().splitlines()[before:]
         expect(len(lines) <= 20, f"{len(lines)} lines:\n" + "\n".join(lines))
         expect_equal(daemon.ask("stats")["bad"], 20000, "the counter")
+        seen = [daemon.resident()]
+        for epochs in (3, 4):
+            daemon.bench(*spec, "--epochs", "1")
+            expect_equal(daemon.ask("stats")["bad"], epochs * 10000, "the counter goes on")
+            seen.append(daemon.resident())
+        expect(seen[2] < seen[1] + MIB, f"resident bytes: {seen}")
 
 
 run([test_an_empty_file_in_a_batch, test_substitutes_follow_the_order, test_pure_function,
      test_resume, test_limits, test_nothing_readable, test_storage_that_fails_is_no_bad_sample,
-     test_records_that_are_cut_off, test_list, test_the_log_stays_short])
+     test_records_that_are_cut_off, test_list, test_malformed_files_without_end])

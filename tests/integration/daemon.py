@@ -163,6 +163,10 @@ class Daemon:
         output, _ = process.communicate(timeout=PATIENCE * 3)
         return [json.loads(line) for line in output.splitlines()]
 
+    def resident(self):
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

@@ -38,6 +38,11 @@ class Tool:
         assert answer, "the decoder died"
         return answer.strip()
 
+    def memory(self, what):
+        """A line of /proc/PID/status, in KiB."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split(f"{what}:")[1].split()[0])
+
     def read(self, w, h):
         pixels = self.process.stdout.read(w * h * 3)
         return np.frombuffer(pixels, np.uint8).reshape(h, w, 3)
@@ -238,7 +243,8 @@ def test_every_coding(tool):
 
 
 def test_truncated(tool):
-    """Half a file is bad whatever the crop; one without its end marker is whole."""
+    """Half a file is bad whatever the crop; one without its end marker is whole, whatever the crop
+    and the scale."""
     image = smooth(300, 300)
     for progressive in (False, True):
         data = encoded(image, "JPEG", quality=90, progressive=progressive)
@@ -252,6 +258,13 @@ def test_truncated(tool):
         whole, facts = tool.whole(data)
         assert facts["without_end"] == 0
         equal(pixels, whole)
+        scales = set()
+        for size, sample in itertools.product((16, 100), range(6)):
+            box, scale, pixels = tool.crop(data, size, sample=sample)
+            assert tool.crop(data[:-2], size, sample=sample)[:2] == (box, scale)
+            equal(tool.crop(data[:-2], size, sample=sample)[2], pixels)
+            scales.add(scale)
+        assert len(scales) > 2, scales
 
 
 def test_wrong_extension(tool):
@@ -263,12 +276,35 @@ def test_wrong_extension(tool):
         assert f"is {word} data; only JPEG, PNG and WebP are decoded" in tool.error(data, "x.JPEG")
 
 
+def bomb(side, progressive=False):
+    """A small JPEG whose header says side x side."""
+    data = bytearray(encoded(smooth(64, 64), "JPEG", progressive=progressive))
+    at = data.index(b"\xff\xc2" if progressive else b"\xff\xc0")
+    data[at + 5:at + 9] = struct.pack(">HH", side, side)
+    return bytes(data)
+
+
+def large_png(side, interlaced):
+    data = bytearray(png(np.zeros((4, 4, 3), int), 2, 8, interlaced))
+    data[16:24] = struct.pack(">II", side, side)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return bytes(data)
+
+
 def test_bombs(tool):
-    data = bytearray(encoded(smooth(64, 64), "JPEG"))
-    at = data.index(b"\xff\xc0")
-    data[at + 5:at + 9] = struct.pack(">HH", 65500, 65500)
-    text = tool.error(bytes(data), "bomb.jpg")
-    assert "65500x65500 = 4290250000 pixels; the limit is 268435456" in text, text
+    """Refused by what the header says, before anything is allocated: by the peak of all memory."""
+    for crop in (None, "random-crop", "center-crop,exif"):
+        tool.ask(f"{crop} 8 0 0 7 1 0" if crop else "whole", b"")
+        before = tool.memory("VmPeak")
+        for data, text in (
+                (bomb(65500), "65500x65500 = 4290250000 pixels; the limit is 268435456"),
+                (bomb(65500, True), "65500x65500 = 4290250000 pixels; the limit is "),
+                (bomb(8193, True), "8193x8193 = 67125249 pixels; the limit is 67108864"),
+                (large_png(65500, False), "65500x65500 = 4290250000 pixels; the limit is 268435456"),
+                (large_png(8193, True), "8193x8193 = 67125249 pixels; the limit is 67108864")):
+            got = tool.error(data, "bomb.jpg", crop)
+            assert text in got, got
+        assert tool.memory("VmPeak") < before + 4096, f"{tool.memory('VmPeak') - before} KiB more"
     webp = bytearray(encoded(Image.new("RGB", (16, 16)), "WEBP", lossless=True))
     # 14 bits each of width - 1 and height - 1 behind the signature byte.
     at = webp.index(b"\x2f", 20) + 1
@@ -282,10 +318,6 @@ def test_no_growth(tool):
     data = encoded(smooth(200, 150), "JPEG")
     cut = data[:len(data) // 2]
 
-    def resident():
-        status = pathlib.Path(f"/proc/{tool.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0])
-
     path = tool.folder / "bad.jpg"
     path.write_bytes(cut)
     for round_ in range(2):
@@ -294,8 +326,9 @@ def test_no_growth(tool):
             tool.process.stdin.flush()
             assert tool.process.stdout.readline().startswith(b"error ")
         if round_ == 0:
-            before = resident()
-    assert resident() < before + 1024, f"from {before} KiB to {resident()} KiB"
+            before = tool.memory("VmRSS")
+    after = tool.memory("VmRSS")
+    assert after < before + 1024, f"from {before} KiB to {after} KiB"
     equal(tool.whole(data)[0], rgb(Image.open(io.BytesIO(data))))
 
 
@@ -373,7 +406,7 @@ def test_orientation(tool):
         assert box == (0, 0, 24, 16), box
         box, _, turned = tool.crop(data, 8, "center-crop,exif", 8)
         assert box == ((0, 0, 24, 16) if orientation <= 4 else (0, 0, 16, 24)), box
-        assert (straight != turned).any() or orientation == 1 or orientation > 1
+        assert (straight != turned).any() == (orientation > 1), (kind, orientation)
         square = marked(kind, little, orientation, 24, 24)
         _, _, turned = tool.crop(square, 24, "center-crop,exif", 24)
         assert corner(turned) == CORNERS[orientation - 1], (kind, orientation)

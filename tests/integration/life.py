@@ -190,15 +190,18 @@ def test_clients_come_and_go():
         images.make_folder(path, classes=5, each=20)
 
         def once():
-            daemon.batches("--source", f"folder:{path}", "--image", "random-crop:16", "--batch",
-                           "4", "--epochs", "1")
+            events = daemon.batches("--source", f"folder:{path}", "--image", "random-crop:16",
+                                    "--batch", "4", "--epochs", "1")
+            expect_equal(len(events), 28, "a job, 25 batches, the epoch's end and a token")
             wait_for(lambda: not daemon.jobs(), "no job")
-            with open(f"/proc/{daemon.process.pid}/statm") as file:
-                return daemon.fds(), int(file.read().split()[1]) * 4096
+            status = daemon.ask("status")
+            expect_equal(used(daemon), 0, "bytes in slots")
+            return daemon.fds(), daemon.resident(), status["pinned_bytes"]
 
         seen = [once() for _ in range(20)]
         # A client's last fds go with its process, a moment after its job.
         wait_for(lambda: daemon.fds() <= seen[1][0], f"no fd more than after pass 2: {seen}")
+        expect_equal(seen[19][2], seen[1][2], "pinned bytes")
         if not os.environ.get("PINSERVE_SANITIZED"):
             expect(seen[19][1] - seen[1][1] < 1 << 20, f"resident bytes: {seen}")
 
