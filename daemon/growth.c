@@ -187,6 +187,7 @@ static void growth_run(uv_work_t *work)
     struct growth *growth = work->data;
 
     while (growth->made < growth->wanted) {
+        growth->spec.behind = growth->wanted - growth->made - 1;
         if (region_new(&growth->spec, &growth->regions[growth->made], &growth->failure) < 0)
             return;
         growth->made++;
@@ -267,6 +268,22 @@ static void growth_done(uv_work_t *work, int status)
     server_check_stopped(server);
 }
 
+/* All of them or none: refused, they are told in one figure. */
+static int growth_charge(struct growth *growth, struct account *account, uint64_t bytes,
+                         struct failure *failure)
+{
+    struct charge all = {0};
+    uint64_t sum;
+
+    if (__builtin_mul_overflow(bytes, growth->wanted, &sum))
+        sum = UINT64_MAX;
+    int r = charge_acquire(&all, account, ACCOUNT_PINNED, sum, failure);
+    charge_release(&all);
+    for (uint32_t i = 0; r == 0 && i < growth->wanted; i++)
+        r = charge_acquire(&growth->charges[i], account, ACCOUNT_PINNED, bytes, failure);
+    return r;
+}
+
 /* Charges n regions and starts making them. owner: of push regions; else 0. */
 static int station_grow(struct station *station, struct account *account, uint64_t owner,
                         uint32_t n, uint64_t bytes, struct failure *failure)
@@ -285,12 +302,10 @@ static int station_grow(struct station *station, struct account *account, uint64
                            station->device->info.uuid);
     }
     growth->wanted = n;
-    for (uint32_t i = 0; i < n; i++) {
-        int r = charge_acquire(&growth->charges[i], account, ACCOUNT_PINNED, bytes, failure);
-        if (r < 0) {
-            growth_free(growth);
-            return r;
-        }
+    int r = growth_charge(growth, account, bytes, failure);
+    if (r < 0) {
+        growth_free(growth);
+        return r;
     }
     growth->station = station;
     growth->work.data = growth;

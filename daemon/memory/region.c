@@ -61,20 +61,25 @@ static uint64_t need_with_reserve(uint64_t bytes)
 static int need_compare(const struct region_spec *spec, struct failure *failure)
 {
     struct memory_available available;
-    char need[32], left[32];
+    char need[32], left[32], count[32] = "a region needs";
+    uint64_t bytes;
     int error = memory_available_get(spec->root, &available);
 
     if (error)
         return failure_set(failure, error, "cannot tell how much memory is left: %s",
                            strerror(-error));
-    if (need_with_reserve(spec->bytes) <= available.free)
+    if (__builtin_mul_overflow(spec->bytes, UINT64_C(1) + spec->behind, &bytes))
+        bytes = UINT64_MAX / 2;
+    if (need_with_reserve(bytes) <= available.free)
         return 0;
+    if (spec->behind > 0)
+        snprintf(count, sizeof count, "%" PRIu64 " regions need", UINT64_C(1) + spec->behind);
     return failure_set(failure, -ENOMEM,
-                       "too little memory: a region needs %zu bytes (%s, and %" PRIu64
+                       "too little memory: %s %" PRIu64 " bytes (%s, and %" PRIu64
                        " for page tables and as a reserve), %" PRIu64
                        " bytes (%s) are left of what %s allows",
-                       spec->bytes, units_format_bytes(spec->bytes, need, sizeof(need)),
-                       need_with_reserve(spec->bytes) - spec->bytes, available.free,
+                       count, bytes, units_format_bytes(bytes, need, sizeof(need)),
+                       need_with_reserve(bytes) - bytes, available.free,
                        units_format_bytes(available.free, left, sizeof(left)), available.bound);
 }
 

@@ -20,7 +20,8 @@ struct region_spec {
     size_t bytes; /* a multiple of the page size */
     enum region_lock lock;
     bool numa_strict;
-    uint64_t owner; /* of a push region, that a client writes to: its job; 0: any other region */
+    uint64_t owner;  /* of a push region, that a client writes to: its job; 0: any other region */
+    uint32_t behind; /* so many more of them follow: there must be room for all */
     const struct placement *placement; /* where; must outlive the region */
     const struct topology *topology;
     const char *root; /* as for memory_available_get; NULL: the machine's own */

@@ -45,7 +45,7 @@ def test_wrong_values():
         both(daemon, ["device", "GPU-1234"], "--source", "synthetic:8", "--device", "GPU-1234",
              "--batch", "2")
         both(daemon, ["pinned"], "--source", "synthetic:1048576", *ON_HOST, "--batch", "128")
-        both(daemon, ["128", "64"], "--source", "synthetic:8:u8:64", *ON_HOST, "--batch", "128")
+        both(daemon, ["takes 128 samples", "has 64"], "--source", "synthetic:8:u8:64", *ON_HOST, "--batch", "128")
         both(daemon, ["synthetic:8", "crop"], "--source", "synthetic:8", *CROP, "--batch", "2")
         both(daemon, ["copy"], "--source", "synthetic:8", *ON_HOST, "--batch", "2", "--deliver",
              "copy")
@@ -201,7 +201,9 @@ def test_too_little_pool_leaves_others_alone():
                                "--batches", "3", "--hold", "3", "--wait")
         for _ in range(4):
             first.stdout.readline()
-        both(daemon, ["pinned", "8388608"], "--source", "synthetic:1048576:u8", *ON_HOST,
+        # Four slots of a little more than 4 MiB.
+        both(daemon, ["the limit is 8388608 bytes of pinned memory, 6291456 are in use and 25165824 "
+                      "more were asked for"], "--source", "synthetic:1048576:u8", *ON_HOST,
              "--batch", "4")
         expect(first.poll() is None, "the first goes on")
         first.communicate()
@@ -212,9 +214,26 @@ def test_too_little_pool_leaves_others_alone():
         expect_equal(result["batches"], 4, "there is room again")
 
 
+def test_a_job_that_needs_more_than_the_machine_has():
+    """Refused with both figures before any of it is made; others go on."""
+    first_to_die = ["sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh"]
+    with Daemon("pool.max=100%", "pool.region=2MiB", prefix=first_to_die) as daemon:
+        other = daemon.consume("--source", "synthetic:8:u8", "--batch", "4", "--batches", "1",
+                               "--hold", "1", "--wait")
+        wait_for(lambda: '"batch"' in other.stdout.readline(), "a batch")
+        before = daemon.ask("status")["pinned_bytes"]
+        batch = (daemon.ask("status")["pinned_max"] - before) // (4 * 8 << 20)
+        both(daemon, ["too little memory: 4 regions need ", " bytes (", "are left of what"],
+             "--source", "synthetic:8388608:u8", *ON_HOST, "--batch", str(batch - 2))
+        expect_equal(daemon.ask("status")["pinned_bytes"], before, "bytes pinned")
+        expect_equal(daemon.bench("--source", "synthetic:8:u8", *ON_HOST, "--batch", "4",
+                                  "--batches", "5")["batches"], 5, "others go on")
+        other.communicate()
+
+
 run([test_missing_and_empty_datasets, test_wrong_values, test_a_corrupt_sample_is_named,
      test_a_corrupt_tar_member_is_named, test_arrays_that_are_not_served,
      test_tokens_that_are_not_served, test_a_file_that_shrinks_while_in_use,
      test_an_unreadable_file_is_named,
      test_a_symlink_that_leaves_the_folder, test_no_gpu_for_this_job,
-     test_too_little_pool_leaves_others_alone])
+     test_too_little_pool_leaves_others_alone, test_a_job_that_needs_more_than_the_machine_has])

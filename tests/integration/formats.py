@@ -20,6 +20,7 @@ def samples():
     images = [image_cases.smooth(SIZE, SIZE, seed) for seed in range(8)]
     encoded = image_cases.encoded
     jpeg = encoded(images[0], "JPEG")
+    inks = encoded(Image.merge("CMYK", [*images[7].split(), images[0].convert("L")]), "JPEG")
     return [
         ("a.jpg", jpeg),
         ("b.JPEG", encoded(images[1], "JPEG", progressive=True)),
@@ -29,8 +30,19 @@ def samples():
         ("f.png", encoded(images[5].convert("P"), "PNG")),
         ("g.jpg", encoded(images[6], "PNG")),
         ("h.jpg", jpeg[:-2]),
-        ("i.jpg", image_cases.without_adobe(encoded(images[7].convert("CMYK"), "JPEG"))),
+        ("i.jpg", image_cases.without_adobe(inks)),
+        ("j.jpg", inks),
+        ("k.jpg", encoded(images[7].convert("L"), "JPEG")),
     ]
+
+
+def right_pixels(name, data):
+    if name == "i.jpg":
+        # Pillow takes inks for inverted without asking: what it shows is 255 minus what is stored.
+        inks = numpy.asarray(Image.open(io.BytesIO(data))).astype(int)
+        return (inks[:, :, :3] * inks[:, :, 3:] / 255).round()
+    whole = data + b"\xff\xd9" * (name == "h.jpg")
+    return numpy.asarray(Image.open(io.BytesIO(whole)).convert("RGB"))
 
 
 def pixels(daemon, *arguments):
@@ -51,10 +63,8 @@ def pixels(daemon, *arguments):
 def expect_images(got, all_samples):
     expect_equal(len(got), len(all_samples), "samples")
     for index, (name, data) in enumerate(all_samples):
-        if name == "i.jpg":
-            continue  # Pillow takes inks for inverted without asking
-        right = numpy.asarray(Image.open(io.BytesIO(data + b"\xff\xd9" * (name == "h.jpg"))).convert("RGB"))
-        expect(numpy.array_equal(got[index], right), f"{name}: other pixels")
+        difference = numpy.abs(got[index] - right_pixels(name, data).astype(int)).max()
+        expect(difference <= (name == "i.jpg"), f"{name}: pixels differ by {difference}")
 
 
 def odd(daemon):

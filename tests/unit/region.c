@@ -204,8 +204,23 @@ static void test_too_little_memory(void **state)
     assert_null(region);
     assert_int_equal(open_fds(), before);
 
-    put(&root, "sys/fs/cgroup/job/memory.max", "max\n");
+    /* Room for this one is not enough when more are to follow. */
     spec.bytes = 4 * MIB;
+    spec.behind = 15;
+    assert_int_equal(region_new(&spec, &region, &failure), -ENOMEM);
+    assert_non_null(strstr(failure.text, "too little memory: 16 regions need 67108864 bytes (64 "
+                                         "MiB, and 1310720 for page tables and as a reserve), "
+                                         "66060288 bytes (63 MiB) are left of what"));
+    spec.behind = UINT32_MAX;
+    spec.bytes = (size_t)1 << 40;
+    assert_int_equal(region_new(&spec, &region, &failure), -ENOMEM);
+
+    spec.bytes = 4 * MIB;
+    spec.behind = 13;
+    assert_int_equal(region_new(&spec, &region, &failure), 0);
+    region_end(region);
+    spec.behind = 0;
+    put(&root, "sys/fs/cgroup/job/memory.max", "max\n");
     assert_int_equal(region_new(&spec, &region, &failure), 0);
     region_end(region);
     snprintf(none, sizeof(none), "%s/none", root.path);
