@@ -249,6 +249,16 @@ static int file_open(const char *kind, const char *path, int *fd_p, struct failu
     return 0;
 }
 
+/* A folder's first path is the directory, its second the list. */
+static int path_open(Pinserve__SourceKind kind, size_t position, const char *path, int *fd_p,
+                     struct failure *failure)
+{
+    if (kind != PINSERVE__SOURCE_KIND__SOURCE_FOLDER)
+        return file_open(kind_name(kind), path, fd_p, failure);
+    return position == 0 ? folder_open(path, fd_p, failure)
+                         : file_open("list", path, fd_p, failure);
+}
+
 /* Has no reply: OpenJob's tells. Fds on their way count against this user's limit on
  * open files, which the daemon soon relieves. */
 static int chunk_post(struct connection *connection, const Pinserve__Message *message,
@@ -263,10 +273,13 @@ static int chunk_post(struct connection *connection, const Pinserve__Message *me
     return r;
 }
 
-/* Opens and sends the first of paths, as many as one packet takes; their number is the result. */
-static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
+/* Opens and sends paths from number `from` on, as many as one packet takes; their number is the
+ * result. */
+static int chunk_send(Pinserve__SourceKind kind, const struct paths *all, size_t from,
                       struct connection *connection, struct failure *failure)
 {
+    char **paths = all->list + from;
+    size_t n = all->n - from;
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
     Pinserve__DatasetFds names = PINSERVE__DATASET_FDS__INIT;
     size_t max = connection_hello(connection)->limits->message_fds;
@@ -284,10 +297,8 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
         if (strlen(paths[i]) >= NAME_MAX_BYTES)
             r = failure_set(failure, -ENAMETOOLONG, "%.300s...: a path of over %d bytes", paths[i],
                             NAME_MAX_BYTES - 1);
-        else if (kind == PINSERVE__SOURCE_KIND__SOURCE_FOLDER)
-            r = folder_open(paths[i], &fds[i], failure);
         else
-            r = file_open(kind_name(kind), paths[i], &fds[i], failure);
+            r = path_open(kind, from + i, paths[i], &fds[i], failure);
         if (r < 0)
             break;
     }
@@ -303,7 +314,7 @@ static int chunk_send(Pinserve__SourceKind kind, char **paths, size_t n,
     return r < 0 ? r : (int)i;
 }
 
-/* Its own paths: a folder, or a file and that of its labels. */
+/* Its own paths: a folder and perhaps its list, or a file and perhaps that of its labels. */
 static int paths_add_named(struct paths *paths, const struct pinclient_spec *spec,
                            struct failure *failure)
 {
@@ -311,6 +322,8 @@ static int paths_add_named(struct paths *paths, const struct pinclient_spec *spe
 
     if (r == 0 && spec->labels_path)
         r = paths_add(paths, spec->source_text, strdup(spec->labels_path), failure);
+    if (r == 0 && spec->list_path)
+        r = paths_add(paths, spec->source_text, strdup(spec->list_path), failure);
     return r;
 }
 
@@ -331,6 +344,6 @@ int dataset_send(const struct pinclient_spec *spec, struct connection *connectio
                            connection_hello(connection)->limits->dataset_fds, &paths.list, &paths.n,
                            failure);
     for (size_t sent = 0; r >= 0 && sent < paths.n; sent += (size_t)r)
-        r = chunk_send(kind, paths.list + sent, paths.n - sent, connection, failure);
+        r = chunk_send(kind, &paths, sent, connection, failure);
     return r < 0 ? r : 0;
 }

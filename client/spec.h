@@ -18,6 +18,7 @@ struct pinclient_spec {
     char *source_text;        /* as the user wrote it; NULL: none yet */
     char *source_path;        /* the folder, the pattern or the file; NULL: no files */
     char *labels_path;        /* of records; NULL: none */
+    char *list_path;          /* of a folder; NULL: none */
     uint32_t shape[DIMS_MAX]; /* of synthetic samples and of records */
     struct spec_push *push;   /* NULL: no source push */
     Pinserve__Pipeline pipeline;

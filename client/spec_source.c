@@ -14,14 +14,31 @@
 #define SAMPLES_DEFAULT 65536
 #define SEQ_MAX (1u << 28)
 #define LABELS ",labels="
+#define LIST ",list="
 
 /* A source, taken apart; its texts are static or within source. */
 struct source_parts {
     Pinserve__Source source;
     uint32_t shape[DIMS_MAX];
-    struct parse_text path, labels; /* text NULL: none */
-    const char *pattern_of;         /* path is a pattern of files of this kind; NULL: it is not */
+    struct parse_text path, labels, list; /* text NULL: none */
+    const char *pattern_of; /* path is a pattern of files of this kind; NULL: it is not */
 };
+
+/* "DIR", or "DIR,list=FILE". */
+static int folder_parse(const char *source, const char *rest, struct source_parts *parts,
+                        struct failure *failure)
+{
+    const char *list = strstr(rest, LIST);
+
+    parts->path = parse_from(rest);
+    if (!list)
+        return 0;
+    parts->path.size = (size_t)(list - rest);
+    parts->list = parse_from(list + strlen(LIST));
+    if (parts->list.size == 0)
+        return failure_set(failure, -EINVAL, "source \"%.200s\": names no list of files", source);
+    return 0;
+}
 
 /* "3x224x224": the dimensions of one sample, so one fewer than a tensor may have. */
 static int shape_parse(const char *source, struct parse_text text, uint32_t shape[DIMS_MAX],
@@ -235,7 +252,7 @@ static const struct {
     int (*parse)(const char *source, const char *rest, struct source_parts *parts,
                  struct failure *failure); /* NULL: all of it is the path */
 } kinds[] = {
-    {"folder", PINSERVE__SOURCE_KIND__SOURCE_FOLDER, "directory", false, NULL},
+    {"folder", PINSERVE__SOURCE_KIND__SOURCE_FOLDER, "directory", false, folder_parse},
     {"tar", PINSERVE__SOURCE_KIND__SOURCE_TAR, "file", true, NULL},
     {"records", PINSERVE__SOURCE_KIND__SOURCE_RECORDS, "file", false, records_parse},
     {"tokens", PINSERVE__SOURCE_KIND__SOURCE_TOKENS, "file", true, tokens_parse},
@@ -293,10 +310,12 @@ int pinclient_spec_source(struct pinclient_spec *spec, const char *source)
     struct source_parts parts = {.source = PINSERVE__SOURCE__INIT};
     cleanup_free char *path = NULL;
     cleanup_free char *labels = NULL;
+    cleanup_free char *list = NULL;
     struct failure *failure = spec->handle.failure;
 
     int r = source_parse(source, &parts, failure);
-    if (r == 0 && (text_copy(parts.path, &path) < 0 || text_copy(parts.labels, &labels) < 0))
+    if (r == 0 && (text_copy(parts.path, &path) < 0 || text_copy(parts.labels, &labels) < 0 ||
+                   text_copy(parts.list, &list) < 0))
         r = failure_set(failure, -ENOMEM, "no memory for \"%.64s\"", source);
     if (r == 0 && parts.pattern_of)
         r = dataset_pattern_check(parts.pattern_of, path, failure);
@@ -306,8 +325,10 @@ int pinclient_spec_source(struct pinclient_spec *spec, const char *source)
         return r;
     free(spec->source_path);
     free(spec->labels_path);
+    free(spec->list_path);
     spec->source_path = steal_ptr(path);
     spec->labels_path = steal_ptr(labels);
+    spec->list_path = steal_ptr(list);
     memcpy(spec->shape, parts.shape, sizeof spec->shape);
     parts.source.shape = spec->shape;
     parts.source.name = spec->source_text;

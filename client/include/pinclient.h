@@ -150,6 +150,9 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  * The dataset, required.
  *
  * - `folder:DIR`: class folders, sorted by bytes, are the labels; image files beneath them
+ * - `folder:DIR,list=FILE`: the files beneath DIR that FILE names, in its order; a path a line,
+ *   relative to DIR, then blanks and an integer, the label, or nothing (on all lines: label is -1).
+ *   Other files than images are found when they are decoded
  * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges (taken in the
  * order of counting, the last range fastest), a glob (its files sorted by bytes), or both
  * - `records:FILE.npy` or, for a raw file, `records:FILE:SHAPE:DTYPE` (like 3x224x224 and u8, i8,

@@ -14,7 +14,8 @@
 
 const struct bench_option bench_options_table[] = {
     {"source", BENCH_TEXT, AT(source), 0, 0, "SOURCE",
-     "folder:DIR, tar:PATTERN, records:FILE, tokens:PATTERN or synthetic:SHAPE[:u8|f32[:N]]"},
+     "folder:DIR[,list=FILE], tar:PATTERN, records:FILE, tokens:PATTERN or "
+     "synthetic:SHAPE[:u8|f32[:N]]"},
     {"image", BENCH_TEXT, AT(image), 0, 0, "IMAGE",
      "random-crop:S, center-crop:S[:R], each [,filter=bicubic][,orient=exif], or none (default "
      "none)"},

@@ -73,7 +73,7 @@ static int request_files(struct peer *peer, struct source_request *request, enum
     struct source_spec *spec = &request->spec;
 
     spec->kind = kind;
-    if (peer->n_dataset == 0 || (kind == SOURCE_KIND_FOLDER && peer->n_dataset != 1))
+    if (peer->n_dataset == 0 || (kind == SOURCE_KIND_FOLDER && peer->n_dataset > 2))
         return failure_set(failure, -EINVAL, "%s: it came with %zu file descriptors", request->name,
                            peer->n_dataset);
     spec->fds = request->fds = steal_ptr(peer->dataset_fds);

@@ -22,7 +22,7 @@
 #define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
 #define RENAME_RETRIES 16 /* a rename at the same time lets a lookup through ".." fail */
 
-static int open_beneath(int root, const char *path, int flags)
+int folder_open_beneath(int root, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY),
                            .resolve = BENEATH};
@@ -86,30 +86,9 @@ static int open_refused(const struct source *source, const struct folder *folder
 int folder_open(const struct source *source, const struct folder *folder, const char *path,
                 int flags, struct failure *failure)
 {
-    int fd = open_beneath(folder->root, path, flags);
+    int fd = folder_open_beneath(folder->root, path, flags);
 
     return fd >= 0 ? fd : open_refused(source, folder, path, fd, failure);
-}
-
-struct dir_stamp dir_stamp_of(const struct stat *st)
-{
-    return (struct dir_stamp){
-        .dev = st->st_dev, .ino = st->st_ino, .mtime = st->st_mtim, .ctime = st->st_ctim};
-}
-
-static bool time_equal(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-static bool dir_unchanged(const struct folder_dir *dir, int fd)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0)
-        return false;
-    return dir->stamp.dev == st.st_dev && dir->stamp.ino == st.st_ino &&
-           time_equal(dir->stamp.mtime, st.st_mtim) && time_equal(dir->stamp.ctime, st.st_ctim);
 }
 
 /* The directory that holds a sample: the last whose first sample is not after it. Directories
@@ -130,27 +109,63 @@ static const struct folder_dir *dir_find(const struct folder *folder, uint64_t i
     return &dirs[low];
 }
 
-static const char *folder_sample_name(const struct source *source, uint64_t index, char *text,
-                                      size_t size)
+/* In a class folder. */
+static const struct folder_file *file_find(const struct folder *folder,
+                                           const struct folder_dir *dir, uint64_t index)
 {
-    const struct folder *folder = source->index;
-    const struct folder_dir *dir = dir_find(folder, index);
-    const uint32_t *files = folder->files.items;
-    uint32_t name = files[dir->first_file + (index - dir->first_sample)];
+    const struct folder_file *files = folder->files.items;
 
+    return &files[dir->first_file + (index - dir->first_sample)];
+}
+
+const char *folder_path(const struct folder *folder, uint64_t index, char *text, size_t size)
+{
+    if (folder->has_list) {
+        const struct listed_file *files = folder->listed.items;
+        snprintf(text, size, "%s", folder_text(folder, files[index].path));
+        return text;
+    }
+    const struct folder_dir *dir = dir_find(folder, index);
     snprintf(text, size, "%s/%s", folder_text(folder, dir->path),
-             folder_text(folder, dir->names + name));
+             folder_text(folder, dir->names + file_find(folder, dir, index)->name));
     return text;
 }
 
-static int read_open(const struct source *source, int fd, const char *path, bool wait,
-                     struct sample *sample, struct failure *failure)
+uint32_t folder_size(const struct folder *folder, uint64_t index)
 {
+    const struct listed_file *files = folder->listed.items;
+
+    return folder->has_list ? files[index].size
+                            : file_find(folder, dir_find(folder, index), index)->size;
+}
+
+static const char *folder_sample_name(const struct source *source, uint64_t index, char *text,
+                                      size_t size)
+{
+    return folder_path(source->index, index, text, size);
+}
+
+static int64_t folder_label(const struct source *source, uint64_t index)
+{
+    const struct folder *folder = source->index;
+    const int64_t *labels = folder->labels.items;
+
+    if (!folder->has_list)
+        return dir_find(folder, index)->label;
+    return folder->labels.n > 0 ? labels[index] : LABEL_NONE;
+}
+
+static int read_open(const struct source *source, uint64_t index, int fd, const char *path,
+                     bool wait, struct sample *sample, struct failure *failure)
+{
+    struct folder *folder = source->index;
     struct stat st;
 
     if (fstat(fd, &st) < 0)
         return failure_set(failure, -errno, "folder %s: %s: %s", source->name, path,
                            strerror(errno));
+    if (folder_size_of((uint64_t)st.st_size) != folder_size(folder, index))
+        atomic_store_explicit(&folder->stale, true, memory_order_relaxed);
     if (!S_ISREG(st.st_mode))
         return failure_set(failure, -EINVAL, "folder %s: %s is no longer a regular file",
                            source->name, path);
@@ -180,21 +195,23 @@ static int read_open(const struct source *source, int fd, const char *path, bool
 static int folder_read_by(struct source *source, uint64_t index, bool wait, struct sample *sample,
                           struct failure *failure)
 {
-    const struct folder *folder = source->index;
+    struct folder *folder = source->index;
     char path[PATH_MAX];
 
     int r = identity_assume(source_identity(source), failure);
     if (r < 0)
         return r;
-    folder_sample_name(source, index, path, sizeof path);
+    folder_path(folder, index, path, sizeof path);
     cleanup_fd int fd =
-        wait ? open_beneath(folder->root, path, O_RDONLY) : open_cached(folder->root, path);
+        wait ? folder_open_beneath(folder->root, path, O_RDONLY) : open_cached(folder->root, path);
     if (fd == -EAGAIN && !wait)
         return 1;
+    if (fd == -ENOENT || fd == -ENOTDIR)
+        atomic_store_explicit(&folder->stale, true, memory_order_relaxed);
     if (fd < 0)
         return open_refused(source, folder, path, fd, failure);
-    sample->label = dir_find(folder, index)->label;
-    return read_open(source, fd, path, wait, sample, failure);
+    sample->label = folder_label(source, index);
+    return read_open(source, index, fd, path, wait, sample, failure);
 }
 
 static int folder_read(struct source *source, uint64_t index, struct sample *sample,
@@ -209,31 +226,6 @@ static int folder_try_read(struct source *source, uint64_t index, struct sample 
     return folder_read_by(source, index, false, sample, failure);
 }
 
-static int64_t folder_label(const struct source *source, uint64_t index)
-{
-    return dir_find(source->index, index)->label;
-}
-
-static bool dirs_unchanged(const struct folder *folder, int root)
-{
-    const struct folder_dir *dirs = folder_dirs(folder);
-
-    for (size_t i = 0; i < folder->dirs.n; i++) {
-        cleanup_fd int fd = open_beneath(root, folder_text(folder, dirs[i].path), O_PATH);
-        if (fd < 0 || !dir_unchanged(&dirs[i], fd))
-            return false;
-    }
-    return true;
-}
-
-static bool folder_matches(const struct source *source, const struct source_spec *spec)
-{
-    if (spec->n_fds != 1 || identity_assume(spec->identity, NULL) < 0)
-        return false;
-    bool unchanged = dirs_unchanged(source->index, spec->fds[0]);
-    return identity_assume(NULL, NULL) == 0 && unchanged;
-}
-
 static void folder_free(struct source *source)
 {
     struct folder *folder = source->index;
@@ -242,34 +234,53 @@ static void folder_free(struct source *source)
     array_deinit(&folder->text);
     array_deinit(&folder->dirs);
     array_deinit(&folder->files);
+    source_file_deinit(&folder->list);
+    array_deinit(&folder->listed);
+    array_deinit(&folder->labels);
     free(folder);
 }
 
-static int folder_index(struct source *source, const struct source_spec *spec,
-                        struct source_progress *progress, struct failure *failure)
+/* Keeps the directory, and the list if there is one. */
+static int folder_take(struct source *source, struct folder *folder, const struct source_spec *spec,
+                       struct failure *failure)
 {
     struct stat st;
 
-    if (spec->n_fds != 1)
-        return failure_set(failure, -EINVAL, "folder %s: one directory is wanted, %zu fds came",
+    folder->has_list = spec->n_fds == 2;
+    if (spec->n_fds != 1 && spec->n_fds != 2)
+        return failure_set(failure, -EINVAL,
+                           "folder %s: one directory is wanted, and a list perhaps, %zu fds came",
                            source->name, spec->n_fds);
     if (fstat(spec->fds[0], &st) < 0)
         return failure_set(failure, -errno, "folder %s: %s", source->name, strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return failure_set(failure, -ENOTDIR, "folder %s is not a directory", source->name);
-    struct folder *folder = calloc(1, sizeof *folder);
-    if (!folder)
-        return failure_set(failure, -ENOMEM, "folder %s: no memory", source->name);
-    source->index = folder;
-    folder->arena = (struct arena){.name = source->name, .max = spec->index_bytes_max};
     folder->root = fcntl(spec->fds[0], F_DUPFD_CLOEXEC, 0);
     if (folder->root < 0)
         return failure_set(failure, -errno, "folder %s: cannot keep its fd: %s", source->name,
                            strerror(errno));
+    if (!folder->has_list)
+        return 0;
+    return source_file_take(&folder->list, "list", spec->fds[1], spec->fd_names[1], failure);
+}
 
-    int r = identity_assume(source_identity(source), failure);
+static int folder_index(struct source *source, const struct source_spec *spec,
+                        struct source_progress *progress, struct failure *failure)
+{
+    struct folder *folder = calloc(1, sizeof *folder);
+
+    if (!folder)
+        return failure_set(failure, -ENOMEM, "folder %s: no memory", source->name);
+    source->index = folder;
+    folder->arena = (struct arena){.name = source->name, .max = spec->index_bytes_max};
+    folder->root = -1;
+    folder->list = (struct source_file)SOURCE_FILE_INIT;
+    int r = folder_take(source, folder, spec, failure);
     if (r == 0)
-        r = folder_walk(source, folder, progress, failure);
+        r = identity_assume(source_identity(source), failure);
+    if (r < 0)
+        return r;
+    r = (folder->has_list ? folder_list_read : folder_walk)(source, folder, progress, failure);
     int restored = identity_assume(NULL, r < 0 ? NULL : failure);
     return r < 0 ? r : restored;
 }

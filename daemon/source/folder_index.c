@@ -214,17 +214,21 @@ static int dir_close(struct walk *walk, uint32_t index)
     size_t n = walk->entries.n;
     XXH64_hash_t hash = 0;
 
-    int r = array_reserve(&folder->files, n, sizeof(uint32_t), &folder->arena, walk->failure);
+    int r =
+        array_reserve(&folder->files, n, sizeof(struct folder_file), &folder->arena, walk->failure);
     if (r < 0)
         return r;
     dir->first_file = folder->files.n;
     dir->n_files = (uint32_t)n;
     if (n > 0)
         qsort_r(entries, n, sizeof *entries, entry_compare, names);
-    uint32_t *files = folder->files.items;
+    struct folder_file *files = folder->files.items;
     for (size_t i = 0; i < n; i++) {
         const char *name = names + entries[i].name;
-        files[folder->files.n++] = entries[i].name;
+        files[folder->files.n++] = (struct folder_file){
+            .name = entries[i].name,
+            .size = folder_size_of(entries[i].size),
+        };
         hash = XXH64(name, strlen(name) + 1, hash ^ entries[i].size);
     }
     dir->hash = hash;
@@ -353,7 +357,7 @@ static int folder_finish(struct walk *walk)
                     (uintmax_t)empty, (uintmax_t)source->classes);
     array_trim(&folder->text, 1);
     array_trim(&folder->dirs, sizeof *dirs);
-    array_trim(&folder->files, sizeof(uint32_t));
+    array_trim(&folder->files, sizeof(struct folder_file));
     return 0;
 }
 

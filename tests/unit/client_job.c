@@ -293,6 +293,36 @@ static void test_records_are_sent_with_their_labels(void **state)
     peer_deinit(&peer);
 }
 
+static void test_a_folder_is_sent_with_its_list(void **state)
+{
+    struct peer peer;
+    struct pinclient_job *job;
+    struct pinclient_spec *spec;
+    char source[640], list[256];
+
+    (void)state;
+    peer_init(&peer);
+    assert_int_equal(peer_connect(&peer), 0);
+    snprintf(list, sizeof list, "%s/list.txt", peer.directory);
+    close(open(list, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    snprintf(source, sizeof source, "folder:%s,list=%s", peer.directory, list);
+    spec_of(source, &spec);
+    assert_int_equal(peer_open(&peer, spec, &job), 0);
+    assert_int_equal(peer.n_dataset_fds, 2);
+    assert_int_equal(peer.n_dataset_packets, 1);
+    assert_string_equal(peer.first_name, peer.directory);
+    peer_close(&peer, job);
+    close(peer.job);
+    peer.job = -1;
+
+    unlink(list);
+    assert_int_equal(peer_open(&peer, spec, &job), -ENOENT);
+    snprintf(source, sizeof source, "list %s: No such file", list);
+    assert_error(peer.client, source);
+    pinclient_spec_free(spec);
+    peer_deinit(&peer);
+}
+
 static void test_folders(void **state)
 {
     struct peer peer;
@@ -340,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_no_gpu),
         cmocka_unit_test(test_files_are_sent),
         cmocka_unit_test(test_records_are_sent_with_their_labels),
+        cmocka_unit_test(test_a_folder_is_sent_with_its_list),
         cmocka_unit_test(test_folders),
     };
 

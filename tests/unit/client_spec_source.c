@@ -42,9 +42,15 @@ static void test_files(void **state)
     assert_int_equal(pinclient_spec_source(spec, "folder:/data/a:b"), 0);
     assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_FOLDER);
     assert_string_equal(spec->source_path, "/data/a:b");
+    assert_null(spec->list_path);
+    assert_int_equal(pinclient_spec_source(spec, "folder:/data/a,b,list=/l/x,y:z.txt"), 0);
+    assert_string_equal(spec->source_path, "/data/a,b");
+    assert_string_equal(spec->list_path, "/l/x,y:z.txt");
+    assert_string_equal(spec->source.name, "folder:/data/a,b,list=/l/x,y:z.txt");
     assert_int_equal(pinclient_spec_source(spec, "tar:/d/{000..099}.tar"), 0);
     assert_int_equal(spec->source.kind, PINSERVE__SOURCE_KIND__SOURCE_TAR);
     assert_string_equal(spec->source_path, "/d/{000..099}.tar");
+    assert_null(spec->list_path);
 }
 
 static void test_records(void **state)
@@ -129,6 +135,8 @@ static void test_wrong_sources(void **state)
         {"/data", "write folder:DIR"},
         {"directory:/data", "unknown kind \"directory\""},
         {"folder:", "names no directory"},
+        {"folder:,list=a.txt", "names no directory"},
+        {"folder:/d,list=", "names no list of files"},
         {"tar:", "names no file"},
         {"tar:{1..}", "{1..}\" is no range"},
         {"synthetic:", "\"\" is no dimension"},
