@@ -7,11 +7,12 @@
  *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--bad B]
  *           [--rank R --world W]
  *           [--start EPOCH:STEP] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
- *           [--seq N] [--values] [--hold N] [--step-ms MS] [--wait] [--fork] [--close-first]
- * [--again N]
+ *           [--seq N] [--values] [--hold N] [--step-ms MS] [--pause N] [--wait] [--fork]
+ *           [--close-first] [--again N]
  *
  * --values     prints the bytes of the samples' tensor, too, on the host
  * --hold N     keeps the last N batches leased
+ * --pause N    after N batches: waits for a byte on standard input
  * --wait       after the batches asked for: waits for end of standard input, leases held
  * --fork       after the first batch: a child tries to go on, and prints what it was told
  * --again N    opens the job N times more, each after closing the one before
@@ -38,7 +39,7 @@ struct consume {
     struct pinclient_job *job;
     struct pinclient_batch *held[HOLD_MAX];
     unsigned n_held, hold, again;
-    uint64_t batches, epochs;
+    uint64_t batches, epochs, pause;
     int timeout_ms, step_ms;
     bool wait, fork_child, close_first, on_host, values;
 };
@@ -163,6 +164,7 @@ static int consume_keep(struct consume *consume, struct pinclient_batch *batch)
 static int consume_run(struct consume *consume)
 {
     uint64_t batches = 0, epochs = 0;
+    char byte;
 
     while (batches < consume->batches && epochs < consume->epochs) {
         struct pinclient_batch *batch;
@@ -180,6 +182,8 @@ static int consume_run(struct consume *consume)
         print_batch(consume, batch);
         if (consume->fork_child && batches == 1)
             try_in_child(consume);
+        if (batches == consume->pause && read(STDIN_FILENO, &byte, 1) < 0)
+            return 1;
         if (consume->step_ms > 0)
             nanosleep(
                 &(struct timespec){consume->step_ms / 1000, consume->step_ms % 1000 * 1000000L},
@@ -234,6 +238,7 @@ enum {
     TIMEOUT,
     HOLD,
     STEP,
+    PAUSE,
     WAIT,
     FORK,
     CLOSE_FIRST,
@@ -264,6 +269,7 @@ static const struct option options[] = {
     {"timeout", required_argument, NULL, TIMEOUT},
     {"hold", required_argument, NULL, HOLD},
     {"step-ms", required_argument, NULL, STEP},
+    {"pause", required_argument, NULL, PAUSE},
     {"wait", no_argument, NULL, WAIT},
     {"fork", no_argument, NULL, FORK},
     {"close-first", no_argument, NULL, CLOSE_FIRST},
@@ -339,6 +345,8 @@ static int consume_parse(struct consume *consume, int argc, char **argv, const c
             consume->again = (unsigned)strtoul(optarg, NULL, 10);
         else if (option == STEP)
             consume->step_ms = atoi(optarg);
+        else if (option == PAUSE)
+            consume->pause = strtoull(optarg, NULL, 10);
         else if (option == WAIT)
             consume->wait = true;
         else if (option == FORK)
