@@ -5,7 +5,7 @@
 
 Sections: sizes (from which size of a record on gathering pays: device.gather_min), steady (a file that
 is registered already: rate, and CPU of the daemon and its device process), start (until a file of
-1.2 GB is registered), two (two GPUs at once against one).
+1.2 GB is registered).
 """
 
 import json
@@ -124,23 +124,6 @@ def section_start(files):
                   f"{holder.seconds:.2f} s, the process's start included", flush=True)
             with Holder(serving, files.raw(RECORD * 2)) as second:
                 print(f"a second file after {second.seconds:.2f} s", flush=True)
-
-
-def section_two(files):
-    source = files.raw(RECORD)
-    with daemon() as serving:
-        n = len(gpus(serving))
-        if n < 2:
-            print("one GPU")
-            return
-        spec = [serving.socket, "--json", "bench", "--source", source, "--batch", "256",
-                "--seconds", str(SECONDS), "--device"]
-        for used in ([0], [0, 1], list(range(n))):
-            jobs = [subprocess.Popen([program("client", "pinctl", "pinctl"), "--socket", *spec,
-                                      f"cuda:{i}"], stdout=subprocess.PIPE, env=serving.env)
-                    for i in used]
-            rates = [json.loads(job.communicate()[0])["gb_per_s"] for job in jobs]
-            print(f"{len(used)} GPUs: {sum(rates):.2f} GB/s", rates, flush=True)
 
 
 def main():

@@ -124,8 +124,8 @@ def test_registrations_do_not_grow_with_batches():
         for batches in ("10", "1000"):
             daemon.bench("--source", "synthetic:3x32x32:u8:500", "--batch", "64", "--device",
                          "cuda:0", "--batches", batches)
-            regions += [pool["regions"] for pool in daemon.ask("pools")["pools"]
-                        if pool["device"] != "host"]
+            regions.append(sum(pool["regions"] for pool in daemon.ask("pools")["pools"]
+                               if pool["device"] != "host"))
         expect(regions[0] > 0 and regions[0] == regions[1], f"regions: {regions}")
 
 
@@ -162,22 +162,24 @@ def test_faults_of_the_driver():
 
 
 def test_devices_are_told_apart_by_uuid():
-    if GPU:
-        return
     env = {"PINSERVE_DRIVER_DEVICES": "3"}
     with Daemon(driver=True, env=env) as daemon:
         uuids = [d["uuid"] for d in daemon.ask("devices")["devices"] if d["uuid"] != "host"]
-        expect_equal(len(uuids), 3, "devices")
+        if GPU and len(uuids) < 2:
+            print("one GPU: nothing to tell apart")
+            return
+        expect(GPU or len(uuids) == 3, f"devices: {uuids}")
+        last = len(uuids) - 1
         short = ["--source", "synthetic:64", "--batch", "4", "--batches", "5", "--device"]
         for visible, wanted, at in (("1", "cuda:0", 1), ("1,0", "cuda:1", 0),
-                                    (uuids[2], "cuda:0", 2), ("", uuids[1], 1),
-                                    ("2", uuids[2][:12], 2)):
+                                    (uuids[last], "cuda:0", last), ("", uuids[1], 1),
+                                    (str(last), uuids[last][:12], last)):
             before = [d["copied_bytes"] for d in daemon.ask("devices")["devices"]]
             daemon.env = dict(daemon.env, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {}))
             daemon.bench(*short, wanted)
             daemon.env.pop("CUDA_VISIBLE_DEVICES", None)
             after = [d["copied_bytes"] for d in daemon.ask("devices")["devices"]]
-            moved = [i for i in range(3) if after[i] > before[i]]
+            moved = [i for i in range(len(uuids)) if after[i] > before[i]]
             expect_equal(moved, [at], f"CUDA_VISIBLE_DEVICES={visible}, {wanted}")
         daemon.env = dict(daemon.env, CUDA_VISIBLE_DEVICES="1")
         result = daemon.pinctl("bench", *short, "cuda:1", check=False)
