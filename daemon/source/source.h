@@ -57,8 +57,9 @@ struct token_windows {
 
 /* Files that follow each other, and their share of the samples. */
 struct source_part {
-    uint32_t files;
-    uint64_t weight; /* above 0, of any unit */
+    const char *name; /* for failures */
+    uint32_t files;   /* fds: an index counts, too */
+    uint64_t weight;  /* above 0, of any unit */
 };
 
 /* One of a source's tensors. */
