@@ -290,6 +290,56 @@ def test_batch_larger_than_the_data():
         expect_equal([b["count"] for b in batches(events)], [5], "one batch of all")
 
 
+def crops(daemon, *arguments):
+    """Every sample as (epoch, index, pixels), in order."""
+    out = []
+    for batch in batches(daemon.batches(*arguments, "--values")):
+        rows = numpy.frombuffer(bytes.fromhex(batch["values"]), "u1").reshape(batch["shape"][0], -1)
+        out += [(batch["epoch"], index, rows[i].tobytes()) for i, index in enumerate(batch["index"])]
+    return out
+
+
+def test_randomness_is_the_samples():
+    """8 copies of one image: crops differ by sample and by epoch, and are the same with 1 and 4
+    workers; epoch 3 is the same after a restart."""
+    with folder() as path:
+        os.mkdir(f"{path}/c")
+        for i in range(8):
+            with open(f"{path}/c/{i}.jpg", "wb") as file:
+                file.write(images.jpeg(5))
+        spec = ["--source", f"folder:{path}", "--image", "random-crop:16", "--flip", "0.5",
+                "--batch", "4", "--seed", "11"]
+        passes = []
+        for workers in (1, 4):
+            with Daemon(f"workers.per_numa_node={workers}") as daemon:
+                passes.append(crops(daemon, *spec, "--epochs", "5"))
+        expect_equal([p[:2] for p in passes[1]], [p[:2] for p in passes[0]], "order by 4 workers")
+        expect(passes[1] == passes[0], "other crops by 4 workers")
+        expect_equal(len(passes[0]), 40, "samples")
+        expect_equal(len({pixels for _, _, pixels in passes[0]}), 40, "different crops")
+        orders = [[i for e, i, _ in passes[0] if e == epoch] for epoch in range(5)]
+        expect_equal([sorted(order) for order in orders], [list(range(8))] * 5, "each sample once")
+        expect(len({tuple(order) for order in orders}) >= 4, f"other orders: {orders}")
+        with Daemon() as daemon:
+            again = crops(daemon, *spec, "--start", "3:0", "--epochs", "1")
+        expect(again == [sample for sample in passes[0] if sample[0] == 3], "epoch 3 by itself")
+
+
+def test_resume_with_other_workers():
+    """In the middle of an epoch from 4 workers to 1: order and pixels are those of one run."""
+    with folder() as path:
+        images.make_folder(path, classes=2, each=12)
+        spec = ["--source", f"folder:{path}", "--image", "random-crop:16", "--flip", "0.5",
+                "--batch", "4", "--seed", "3"]
+        with Daemon("workers.per_numa_node=4") as daemon:
+            first = daemon.batches(*spec, "--batches", "4", "--values")
+        with Daemon("workers.per_numa_node=1") as daemon:
+            rest = daemon.batches(*spec, "--token", token(first), "--batches", "8", "--values")
+            whole = daemon.batches(*spec, "--epochs", "2", "--values")
+        expect_equal(len(batches(whole)), 12, "batches")
+        expect(batches(first) + batches(rest) == batches(whole), "other batches")
+
+
 run([test_partial_has_every_sample_once, test_pad_marks_what_it_repeats, test_uneven_shards,
      test_labels_of_a_folder, test_labels_of_tar_shards,
      test_fewer_shards_than_ranks, test_records_are_what_numpy_sees,
@@ -297,4 +347,5 @@ run([test_partial_has_every_sample_once, test_pad_marks_what_it_repeats, test_un
      test_random_windows, test_tokens_of_another_length_are_other_data, test_resume_in_order,
      test_resume_while_shuffling, test_token_after_the_last_batch_resumes_with_the_end,
      test_another_world_with_the_same_global_batch, test_token_for_something_else_is_refused,
-     test_batch_larger_than_the_data])
+     test_batch_larger_than_the_data, test_randomness_is_the_samples,
+     test_resume_with_other_workers])
