@@ -264,6 +264,8 @@ struct source_request {
     struct source_spec spec; /* points into this */
     struct identity identity;
     char *name;
+    char *fields;              /* NULL: none */
+    struct source_part *parts; /* and their names; NULL: none */
     int *fds;
     char **fd_names;
 };

@@ -42,6 +42,8 @@ void source_request_free(struct source_request *request)
     free(request->fds);
     free(request->fd_names);
     free(request->name);
+    free(request->fields);
+    free(request->parts);
     free(request);
 }
 

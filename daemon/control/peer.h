@@ -86,6 +86,10 @@ int peer_handle(struct peer *peer, struct wire_packet *packet, struct failure *r
 /* opening.c */
 int peer_handle_open(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                      struct failure *reason);
+/* opening_source.c: takes over the fds that DatasetFds brought. The request is the caller's,
+ * whatever is returned. */
+int source_request_from_wire(struct peer *peer, const Pinserve__Source *source,
+                             struct source_request **request_p, struct failure *failure);
 /* probe.c */
 int peer_handle_probe(struct peer *peer, struct wire_packet *packet, struct failure *reason);
 /* push.c */
