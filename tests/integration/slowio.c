@@ -1,9 +1,11 @@
 /*
  * Slow storage for tests, preloaded into pinserved: what it reads of datasets is
  * not in the page cache until it was read once (or never is), and takes a while.
- * It stands before the C library's pread, preadv2 and syscall(SYS_openat2).
+ * It stands before the C library's pread, preadv2 and syscall(SYS_openat2), and syscall(SYS_mlock2).
  *
  *   SLOWIO_MS=N         milliseconds that each open and each read of a file takes
+ *   SLOWIO_DIR_MS=N     milliseconds that it takes to open a directory to be listed
+ *   SLOWIO_LOCK_MS=N    milliseconds that it takes to lock a region
  *   SLOWIO_ALWAYS=1     nothing is ever in the page cache
  *   SLOWIO_COUNTS=FILE  at the end: how many opens and reads were slow
  *   SLOWIO_HELD=FILE    while FILE exists: reads and opens of files in whose path the text in FILE
@@ -33,7 +35,7 @@ static long (*next_syscall)(long number, ...);
 static ssize_t (*next_pread)(int fd, void *bytes, size_t size, off_t offset);
 static ssize_t (*next_preadv2)(int fd, const struct iovec *pieces, int n, off_t offset, int flags);
 
-static long delay_ms;
+static long delay_ms, dir_delay_ms, lock_delay_ms;
 static bool always;
 static const char *held;
 static atomic_uint slow_opens, slow_reads;
@@ -51,13 +53,21 @@ static void *next_of(const char *name)
     return address;
 }
 
+static long number_of(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
 __attribute__((constructor)) static void slowio_init(void)
 {
     *(void **)&next_syscall = next_of("syscall");
     *(void **)&next_pread = next_of("pread64");
     *(void **)&next_preadv2 = next_of("preadv64v2");
-    const char *text = getenv("SLOWIO_MS");
-    delay_ms = text ? strtol(text, NULL, 10) : 0;
+    delay_ms = number_of("SLOWIO_MS");
+    dir_delay_ms = number_of("SLOWIO_DIR_MS");
+    lock_delay_ms = number_of("SLOWIO_LOCK_MS");
     always = getenv("SLOWIO_ALWAYS") != NULL;
     held = getenv("SLOWIO_HELD");
 }
@@ -149,6 +159,8 @@ static long slow_openat2(int dir, const char *path, struct open_how *how, size_t
 {
     uint64_t key = key_of(path, 1, (uint64_t)dir);
 
+    if ((how->flags & (O_DIRECTORY | O_PATH)) == O_DIRECTORY && dir_delay_ms > 0)
+        sleep_ms(dir_delay_ms);
     if (how->flags & (O_DIRECTORY | O_PATH))
         return next_syscall(SYS_openat2, dir, path, how, size);
     if (!is_cached(key)) {
@@ -173,6 +185,8 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
     va_end(list);
     if (!next_syscall)
         *(void **)&next_syscall = next_of("syscall");
+    if (number == SYS_mlock2 && lock_delay_ms > 0)
+        sleep_ms(lock_delay_ms);
     if (number == SYS_openat2)
         // NOLINTNEXTLINE(performance-no-int-to-ptr)
         return slow_openat2((int)args[0], (const char *)args[1], (struct open_how *)args[2],
