@@ -119,9 +119,7 @@ struct paths {
 
 static void paths_deinit(struct paths *paths)
 {
-    for (size_t i = 0; i < paths->n; i++)
-        free(paths->list[i]);
-    free(paths->list);
+    dataset_paths_free(paths->list, paths->n);
 }
 
 static int paths_add(struct paths *paths, const char *pattern, char *path_consume,
@@ -327,22 +325,58 @@ static int paths_add_named(struct paths *paths, const struct pinclient_spec *spe
     return r;
 }
 
-int dataset_send(const struct pinclient_spec *spec, struct connection *connection,
-                 struct failure *failure)
+/* The files of one pattern, with what belongs to them. */
+static int paths_add_pattern(struct paths *paths, Pinserve__SourceKind kind, const char *pattern,
+                             size_t *added_p, struct failure *failure)
+{
+    size_t left = paths->max - paths->n, n = 0;
+    char **list = NULL;
+
+    int r = dataset_expand(paths->kind, pattern, left, &list, &n, failure);
+    if (r == 0 && kind == PINSERVE__SOURCE_KIND__SOURCE_TOKENS)
+        r = dataset_pair(left, &list, &n, failure);
+    *added_p = n;
+    for (size_t i = 0; i < n; i++) {
+        char *path = steal_ptr(list[i]);
+        if (r == 0)
+            r = paths_add(paths, pattern, steal_ptr(path), failure);
+        free(path);
+    }
+    free(list);
+    return r;
+}
+
+static int paths_add_blend(struct paths *paths, Pinserve__SourceKind kind, struct spec_blend *blend,
+                           struct failure *failure)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < blend->n; i++) {
+        size_t n = 0;
+        r = paths_add_pattern(paths, kind, blend->parts[i].name, &n, failure);
+        blend->parts[i].files = (uint32_t)n;
+    }
+    return r;
+}
+
+int dataset_send(const struct pinclient_spec *spec, struct spec_blend *blend,
+                 struct connection *connection, struct failure *failure)
 {
     Pinserve__SourceKind kind = spec->source.kind;
     cleanup(paths_deinit) struct paths paths = {.kind = kind_name(kind), .max = 2};
+    size_t n = 0;
     int r;
 
     if (!spec->source_path)
         return 0;
     if (kind == PINSERVE__SOURCE_KIND__SOURCE_FOLDER ||
-        kind == PINSERVE__SOURCE_KIND__SOURCE_RECORDS)
+        kind == PINSERVE__SOURCE_KIND__SOURCE_RECORDS) {
         r = paths_add_named(&paths, spec, failure);
-    else
-        r = dataset_expand(kind_name(kind), spec->source_path,
-                           connection_hello(connection)->limits->dataset_fds, &paths.list, &paths.n,
-                           failure);
+    } else {
+        paths.max = connection_hello(connection)->limits->dataset_fds;
+        r = blend ? paths_add_blend(&paths, kind, blend, failure)
+                  : paths_add_pattern(&paths, kind, spec->source_path, &n, failure);
+    }
     for (size_t sent = 0; r >= 0 && sent < paths.n; sent += (size_t)r)
         r = chunk_send(kind, &paths, sent, connection, failure);
     return r < 0 ? r : 0;

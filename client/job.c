@@ -130,9 +130,11 @@ static int job_watch(struct pinclient_job *job, struct failure *failure)
     return 0;
 }
 
-static int job_register(struct pinclient_job *job, const struct pinclient_spec *spec, char *device,
-                        struct failure *failure)
+/* blend: NULL, or the spec's as this job's files are. */
+static int job_register(struct pinclient_job *job, const struct pinclient_spec *spec,
+                        const struct spec_blend *blend, char *device, struct failure *failure)
 {
+    Pinserve__Source source = spec->source;
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
     Pinserve__OpenJob open = PINSERVE__OPEN_JOB__INIT;
     struct wire_packet reply = WIRE_PACKET_INIT;
@@ -140,6 +142,9 @@ static int job_register(struct pinclient_job *job, const struct pinclient_spec *
 
     spec_open_job(spec, &open);
     open.device = device;
+    open.source = &source;
+    if (blend)
+        source.blend = blend->list;
     if (job->device) {
         device_pci(job->device, pci);
         open.pci = pci;
@@ -269,6 +274,7 @@ static unsigned device_can(const struct device *device)
 static int job_open(struct pinclient_job *job, const struct pinclient *client,
                     const struct pinclient_spec *spec, struct failure *failure)
 {
+    cleanup_free struct spec_blend *blend = NULL;
     char device[DEVICE_NAME_MAX] = "";
     unsigned can = 0;
     int r = job_open_device(job, spec, device, failure);
@@ -283,9 +289,11 @@ static int job_open(struct pinclient_job *job, const struct pinclient *client,
     if (r == 0)
         r = job_watch(job, failure);
     if (r == 0)
-        r = dataset_send(spec, job->connection, failure);
+        r = spec_blend_clone(spec->blend, &blend, failure);
     if (r == 0)
-        r = job_register(job, spec, device, failure);
+        r = dataset_send(spec, blend, job->connection, failure);
+    if (r == 0)
+        r = job_register(job, spec, blend, device, failure);
     if (r < 0)
         return r;
     r = job_await_ready(job, failure);

@@ -42,6 +42,38 @@ static inline struct parse_text parse_cut(struct parse_text *rest, char separato
     return piece;
 }
 
+/* Takes what is behind the last separator off text; false: there is none. */
+static inline bool parse_cut_last(struct parse_text *text, char separator,
+                                  struct parse_text *piece_p)
+{
+    const char *at = memrchr(text->text, separator, text->size);
+
+    if (!at)
+        return false;
+    piece_p->text = at + 1;
+    piece_p->size = text->size - (size_t)(at + 1 - text->text);
+    text->size = (size_t)(at - text->text);
+    return true;
+}
+
+/* Whether text begins with word; then *rest_p is what follows. */
+static inline bool parse_begins(struct parse_text text, const char *word, struct parse_text *rest_p)
+{
+    size_t size = strlen(word);
+
+    if (text.size < size || memcmp(text.text, word, size) != 0)
+        return false;
+    *rest_p = (struct parse_text){.text = text.text + size, .size = text.size - size};
+    return true;
+}
+
+static inline bool parse_ends(struct parse_text text, const char *word)
+{
+    size_t size = strlen(word);
+
+    return text.size >= size && memcmp(text.text + text.size - size, word, size) == 0;
+}
+
 /* Digits only, at most max. */
 static inline int parse_whole(struct parse_text text, uint64_t max, uint64_t *value_p)
 {

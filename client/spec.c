@@ -53,6 +53,7 @@ void pinclient_spec_free(struct pinclient_spec *spec)
     free(spec->source_path);
     free(spec->labels_path);
     free(spec->list_path);
+    free(spec->blend);
     free(spec->device);
     free(spec->name);
     free(spec);

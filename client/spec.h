@@ -20,6 +20,7 @@ struct pinclient_spec {
     char *labels_path;        /* of records; NULL: none */
     char *list_path;          /* of a folder; NULL: none */
     uint32_t shape[DIMS_MAX]; /* of synthetic samples and of records */
+    struct spec_blend *blend; /* NULL: no blend */
     struct spec_push *push;   /* NULL: no source push */
     Pinserve__Pipeline pipeline;
     Pinserve__Order order;

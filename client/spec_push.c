@@ -39,6 +39,7 @@ int pinclient_spec_push(struct pinclient_spec *spec, const char *name, uint64_t 
     free(steal_ptr(spec->source_path));
     free(steal_ptr(spec->labels_path));
     free(steal_ptr(spec->list_path));
+    free(steal_ptr(spec->blend));
     spec_push_free(spec->push);
     spec->push = push;
     pinserve__source__init(&spec->source);

@@ -10,18 +10,22 @@
 #include "parse.h"
 #include "proto/cleanup.h"
 #include "proto/dtype.h"
+#include "spec_tokens.h"
 
 #define SAMPLES_DEFAULT 65536
 #define SEQ_MAX (1u << 28)
 #define LABELS ",labels="
 #define LIST ",list="
+#define FIELDS ",fields="
 
 /* A source, taken apart; its texts are static or within source. */
 struct source_parts {
     Pinserve__Source source;
     uint32_t shape[DIMS_MAX];
     struct parse_text path, labels, list; /* text NULL: none */
-    const char *pattern_of; /* path is a pattern of files of this kind; NULL: it is not */
+    const char *pattern_of;   /* path is a pattern of files of this kind; NULL: it is not */
+    const char *fields;       /* the end of source; NULL: none */
+    struct spec_blend *blend; /* owned; NULL: none */
 };
 
 /* "DIR", or "DIR,list=FILE". */
@@ -37,6 +41,25 @@ static int folder_parse(const char *source, const char *rest, struct source_part
     parts->list = parse_from(list + strlen(LIST));
     if (parts->list.size == 0)
         return failure_set(failure, -EINVAL, "source \"%.200s\": names no list of files", source);
+    return 0;
+}
+
+/* "PATTERN", or "PATTERN,fields=F+F...". What fields there can be, the daemon knows. */
+static int tar_parse(const char *source, const char *rest, struct source_parts *parts,
+                     struct failure *failure)
+{
+    const char *fields = NULL;
+
+    parts->path = parse_from(rest);
+    for (const char *at = strstr(rest, FIELDS); at; at = strstr(at + 1, FIELDS))
+        fields = at;
+    if (!fields)
+        return 0;
+    parts->path.size = (size_t)(fields - rest);
+    parts->fields = fields + strlen(FIELDS);
+    if (!*parts->fields)
+        return failure_set(failure, -EINVAL, "source \"%.200s\": names no fields, like jpg+cls",
+                           source);
     return 0;
 }
 
@@ -99,37 +122,6 @@ static int synthetic_parse(const char *source, const char *rest, struct source_p
     return 0;
 }
 
-/* Takes what is behind the last separator off text; false: there is none. */
-static bool cut_last(struct parse_text *text, char separator, struct parse_text *piece_p)
-{
-    const char *at = memrchr(text->text, separator, text->size);
-
-    if (!at)
-        return false;
-    piece_p->text = at + 1;
-    piece_p->size = text->size - (size_t)(at + 1 - text->text);
-    text->size = (size_t)(at - text->text);
-    return true;
-}
-
-/* Whether text begins with word; then *rest_p is what follows. */
-static bool begins(struct parse_text text, const char *word, struct parse_text *rest_p)
-{
-    size_t size = strlen(word);
-
-    if (text.size < size || memcmp(text.text, word, size) != 0)
-        return false;
-    *rest_p = (struct parse_text){.text = text.text + size, .size = text.size - size};
-    return true;
-}
-
-static bool ends(struct parse_text text, const char *word)
-{
-    size_t size = strlen(word);
-
-    return text.size >= size && memcmp(text.text + text.size - size, word, size) == 0;
-}
-
 /* "FILE.npy", or "FILE:SHAPE:DTYPE" for a raw file; then ",labels=FILE.npy" or nothing. */
 static int records_parse(const char *source, const char *rest, struct source_parts *parts,
                          struct failure *failure)
@@ -145,7 +137,7 @@ static int records_parse(const char *source, const char *rest, struct source_par
                                source);
     }
     struct parse_text before = text;
-    if (!ends(text, ".npy") && cut_last(&before, ':', &piece) &&
+    if (!parse_ends(text, ".npy") && parse_cut_last(&before, ':', &piece) &&
         !memchr(piece.text, '/', piece.size)) {
         int dtype = dtype_find(piece.text, piece.size);
         if (dtype < 0)
@@ -153,7 +145,7 @@ static int records_parse(const char *source, const char *rest, struct source_par
                 failure, -EINVAL,
                 "source \"%.200s\": \"%.*s\" is no element type: there are " DTYPE_NAMES, source,
                 (int)piece.size, piece.text);
-        if (!cut_last(&before, ':', &shape))
+        if (!parse_cut_last(&before, ':', &shape))
             return failure_set(failure, -EINVAL,
                                "source \"%.200s\": write records:FILE:SHAPE:DTYPE, like "
                                "records:data.bin:3x224x224:u8",
@@ -169,79 +161,11 @@ static int records_parse(const char *source, const char *rest, struct source_par
     return 0;
 }
 
-/* One of "stride=N", "stride=random" ("random" alone means it, too), "out=i64" and "vocab=N". 1: it
- * is none of them. */
-static int tokens_option(const char *source, struct parse_text option, Pinserve__Source *parsed,
-                         struct failure *failure)
-{
-    struct parse_text value;
-    uint64_t *number = NULL;
-
-    if (parse_is(option, "stride=random") || parse_is(option, "random")) {
-        parsed->random = true;
-        return 0;
-    }
-    if (begins(option, "out=", &value)) {
-        if (parse_is(value, "i32") || parse_is(value, "i64")) {
-            parsed->out = parse_is(value, "i64") ? "i64" : "i32";
-            return 0;
-        }
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": \"%.*s\": tokens are delivered as i32 or i64",
-                           source, (int)value.size, value.text);
-    }
-    if (begins(option, "stride=", &value))
-        number = &parsed->stride;
-    else if (begins(option, "vocab=", &value))
-        number = &parsed->vocabulary;
-    else if (!memchr(option.text, '=', option.size) || memchr(option.text, '/', option.size))
-        return 1;
-    else
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": \"%.*s\" is no option: stride=N, "
-                           "stride=random, out=i64 or vocab=N",
-                           source, (int)option.size, option.text);
-    if (parse_whole(value, INT64_MAX, number) < 0 || *number == 0)
-        return failure_set(failure, -EINVAL, "source \"%.200s\": \"%.*s\" is no number of tokens",
-                           source, (int)value.size, value.text);
-    return 0;
-}
-
-/* "PATTERN[:u16|u32|i32]", then options, each behind a comma. */
+/* A pattern, or the parts of a blend. */
 static int tokens_parse(const char *source, const char *rest, struct source_parts *parts,
                         struct failure *failure)
 {
-    struct parse_text text = parse_from(rest), piece = {0}, before = text;
-    int r = 0;
-
-    parts->source.dtype = "u16";
-    parts->source.out = "i32";
-    while (r == 0 && cut_last(&before, ',', &piece)) {
-        r = tokens_option(source, piece, &parts->source, failure);
-        if (r < 0)
-            return r;
-        if (r == 0)
-            text = before;
-    }
-    if (parts->source.random && parts->source.stride)
-        return failure_set(failure, -EINVAL,
-                           "source \"%.200s\": windows begin at random or at a stride, not both",
-                           source);
-    before = text;
-    /* A path may have colons; a type has neither dots nor slashes. */
-    if (cut_last(&before, ':', &piece) && !memchr(piece.text, '/', piece.size) &&
-        !memchr(piece.text, '.', piece.size)) {
-        if (!parse_is(piece, "u16") && !parse_is(piece, "u32") && !parse_is(piece, "i32"))
-            return failure_set(failure, -EINVAL,
-                               "source \"%.200s\": \"%.*s\" is no type of tokens: u16, u32 or i32",
-                               source, (int)piece.size, piece.text);
-        parts->source.dtype = parse_is(piece, "u16")   ? "u16"
-                              : parse_is(piece, "u32") ? "u32"
-                                                       : "i32";
-        text = before;
-    }
-    parts->path = text;
-    return 0;
+    return spec_tokens_parse(source, rest, &parts->source, &parts->path, &parts->blend, failure);
 }
 
 static const struct {
@@ -253,7 +177,7 @@ static const struct {
                  struct failure *failure); /* NULL: all of it is the path */
 } kinds[] = {
     {"folder", PINSERVE__SOURCE_KIND__SOURCE_FOLDER, "directory", false, folder_parse},
-    {"tar", PINSERVE__SOURCE_KIND__SOURCE_TAR, "file", true, NULL},
+    {"tar", PINSERVE__SOURCE_KIND__SOURCE_TAR, "file", true, tar_parse},
     {"records", PINSERVE__SOURCE_KIND__SOURCE_RECORDS, "file", false, records_parse},
     {"tokens", PINSERVE__SOURCE_KIND__SOURCE_TOKENS, "file", true, tokens_parse},
     {"synthetic", PINSERVE__SOURCE_KIND__SOURCE_SYNTHETIC, NULL, false, synthetic_parse},
@@ -294,6 +218,19 @@ static int source_parse(const char *source, struct source_parts *parts, struct f
     return r;
 }
 
+/* Of every part, where there are some. */
+static int patterns_check(const struct source_parts *parts, const char *path,
+                          struct failure *failure)
+{
+    int r = 0;
+
+    if (!parts->blend)
+        return dataset_pattern_check(parts->pattern_of, path, failure);
+    for (size_t i = 0; r == 0 && i < parts->blend->n; i++)
+        r = dataset_pattern_check(parts->pattern_of, parts->blend->parts[i].name, failure);
+    return r;
+}
+
 /* NULL stays NULL. */
 static int text_copy(struct parse_text text, char **copy_p)
 {
@@ -318,20 +255,26 @@ int pinclient_spec_source(struct pinclient_spec *spec, const char *source)
                    text_copy(parts.list, &list) < 0))
         r = failure_set(failure, -ENOMEM, "no memory for \"%.64s\"", source);
     if (r == 0 && parts.pattern_of)
-        r = dataset_pattern_check(parts.pattern_of, path, failure);
+        r = patterns_check(&parts, path, failure);
     if (r == 0)
         r = spec_text_replace(spec, &spec->source_text, source);
-    if (r < 0)
+    if (r < 0) {
+        free(parts.blend);
         return r;
+    }
     free(spec->source_path);
     free(spec->labels_path);
     free(spec->list_path);
+    free(spec->blend);
+    spec->blend = parts.blend;
     spec->source_path = steal_ptr(path);
     spec->labels_path = steal_ptr(labels);
     spec->list_path = steal_ptr(list);
     memcpy(spec->shape, parts.shape, sizeof spec->shape);
     parts.source.shape = spec->shape;
     parts.source.name = spec->source_text;
+    if (parts.fields)
+        parts.source.fields = spec->source_text + (parts.fields - source);
     parts.source.seq = spec->source.seq;
     spec->source = parts.source;
     return 0;

@@ -50,11 +50,6 @@ struct walk {
     struct column lengths, pointers, indices;
 };
 
-bool megatron_is_index(const void *bytes, size_t size)
-{
-    return size >= MEGATRON_MAGIC_BYTES && memcmp(bytes, MEGATRON_MAGIC, MEGATRON_MAGIC_BYTES) == 0;
-}
-
 static void column_init(struct column *column, const struct source_file *file, uint64_t offset,
                         uint64_t count, size_t width)
 {

@@ -9,25 +9,18 @@
 #ifndef PINSERVE_SOURCE_MEGATRON_H
 #define PINSERVE_SOURCE_MEGATRON_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/failure.h"
+#include "proto/megatron.h"
 #include "source/arena.h"
 #include "source/file.h"
 #include "source/source.h"
-
-#define MEGATRON_MAGIC "MMIDIDX\0" /* and the text's own NUL: nine bytes */
-#define MEGATRON_MAGIC_BYTES sizeof MEGATRON_MAGIC
 
 struct megatron {
     enum sample_dtype width; /* SAMPLE_U16 or SAMPLE_I32 */
     uint64_t tokens, documents;
 };
-
-/* Whether these, of the start of a file, are those of an index. */
-bool megatron_is_index(const void *bytes, size_t size);
 
 /* Reads an index and checks all of it against itself and the tokens' file, of which nothing is
  * read. Appends to starts, unless NULL, the token at which each document begins and behind them

@@ -53,6 +53,27 @@ static void test_files(void **state)
     assert_null(spec->list_path);
 }
 
+static void test_fields(void **state)
+{
+    struct pinclient_spec *spec = *state;
+
+    assert_int_equal(pinclient_spec_source(spec, "tar:/d/{0..9}.tar,fields=jpg+cls+json:4096"), 0);
+    assert_string_equal(spec->source_path, "/d/{0..9}.tar");
+    assert_string_equal(spec->source.fields, "jpg+cls+json:4096");
+    assert_string_equal(spec->source.name, "tar:/d/{0..9}.tar,fields=jpg+cls+json:4096");
+    assert_int_equal(pinclient_spec_source(spec, "tar:/d,fields=x/a.tar,fields=npy"), 0);
+    assert_string_equal(spec->source_path, "/d,fields=x/a.tar");
+    assert_string_equal(spec->source.fields, "npy");
+    assert_int_equal(pinclient_spec_source(spec, "tar:a.tar"), 0);
+    assert_string_equal(spec->source.fields, "");
+    assert_int_equal(pinclient_spec_source(spec, "tar:a.tar,fields="), -EINVAL);
+    assert_error(spec, "names no fields");
+    assert_int_equal(pinclient_spec_source(spec, "tar:,fields=jpg"), -EINVAL);
+    assert_error(spec, "names no file");
+    assert_int_equal(pinclient_spec_source(spec, "folder:/d,fields=jpg"), 0);
+    assert_string_equal(spec->source_path, "/d,fields=jpg");
+}
+
 static void test_records(void **state)
 {
     static const struct {
@@ -89,43 +110,6 @@ static void test_records(void **state)
     assert_null(spec->labels_path);
 }
 
-static void test_tokens(void **state)
-{
-    static const struct {
-        const char *source, *path, *dtype, *out;
-        bool random;
-        uint64_t stride, vocabulary;
-    } cases[] = {
-        {"tokens:/d/{0..9}.bin", "/d/{0..9}.bin", "u16", "i32", false, 0, 0},
-        {"tokens:/d/*.bin:u32", "/d/*.bin", "u32", "i32", false, 0, 0},
-        {"tokens:/d:1/a:i32,random", "/d:1/a", "i32", "i32", true, 0, 0},
-        {"tokens:a.bin,stride=random,vocab=9", "a.bin", "u16", "i32", true, 0, 9},
-        {"tokens:/d:1/a,out=i64,stride=7", "/d:1/a", "u16", "i64", false, 7, 0},
-        {"tokens:a,b.bin:u16,vocab=50257,out=i32", "a,b.bin", "u16", "i32", false, 0, 50257},
-        {"tokens:a:b.bin", "a:b.bin", "u16", "i32", false, 0, 0},
-        {"tokens:/x=1,y=2/a.bin", "/x=1,y=2/a.bin", "u16", "i32", false, 0, 0},
-    };
-    struct pinclient_spec *spec = *state;
-
-    assert_int_equal(pinclient_spec_seq(spec, 1024), 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const Pinserve__Source *source = &spec->source;
-        assert_int_equal(pinclient_spec_source(spec, cases[i].source), 0);
-        assert_int_equal(source->kind, PINSERVE__SOURCE_KIND__SOURCE_TOKENS);
-        assert_string_equal(spec->source_path, cases[i].path);
-        assert_string_equal(source->dtype, cases[i].dtype);
-        assert_string_equal(source->out, cases[i].out);
-        assert_int_equal(source->random, cases[i].random);
-        assert_int_equal(source->stride, cases[i].stride);
-        assert_int_equal(source->vocabulary, cases[i].vocabulary);
-        assert_int_equal(source->seq, 1024);
-    }
-    assert_int_equal(pinclient_spec_seq(spec, 0), -EINVAL);
-    assert_error(spec, "seq 0: from 1");
-    assert_int_equal(pinclient_spec_seq(spec, 1u << 29), -EINVAL);
-    assert_int_equal(spec->source.seq, 1024);
-}
-
 static void test_wrong_sources(void **state)
 {
     static const struct {
@@ -152,15 +136,6 @@ static void test_wrong_sources(void **state)
         {"records:a.bin:u8", "write records:FILE:SHAPE:DTYPE"},
         {"records:a.bin:3x0:u8", "\"0\" is no dimension"},
         {"records:a.npy,labels=", "names no file of labels"},
-        {"tokens:", "names no file"},
-        {"tokens::u32", "names no file"},
-        {"tokens:{1..}", "{1..}\" is no range"},
-        {"tokens:a.bin:u8", "\"u8\" is no type of tokens: u16, u32 or i32"},
-        {"tokens:a.bin,stride=0", "\"0\" is no number of tokens"},
-        {"tokens:a.bin,vocab=x", "\"x\" is no number of tokens"},
-        {"tokens:a.bin,out=u16", "\"u16\": tokens are delivered as i32 or i64"},
-        {"tokens:a.bin,strid=4", "\"strid=4\" is no option"},
-        {"tokens:a.bin,random,stride=4", "not both"},
         {"synthetic:3:u16", "\"u16\" is no element type"},
         {"synthetic:3:u8:", "\"\" is no number of samples"},
         {"synthetic:3:u8:0", "\"0\" is no number of samples"},
@@ -183,8 +158,8 @@ static void test_wrong_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        spec_test(test_synthetic), spec_test(test_files),         spec_test(test_records),
-        spec_test(test_tokens),    spec_test(test_wrong_sources),
+        spec_test(test_synthetic), spec_test(test_files),         spec_test(test_fields),
+        spec_test(test_records),   spec_test(test_wrong_sources),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
