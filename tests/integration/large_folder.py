@@ -54,7 +54,7 @@ class Opening:
 
     def __init__(self, daemon, paths, name):
         self.daemon = daemon
-        self.peer = RawPeer(daemon.socket, timeout=PATIENCE * 6)
+        self.peer = RawPeer(daemon.socket, timeout=PATIENCE)
         fds = [os.open(path, os.O_RDONLY) for path in paths]
         self.peer.send(message(rawpeer.DATASET_FDS, *((1, path) for path in paths)), fds)
         for fd in fds:
