@@ -154,7 +154,19 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  *   relative to DIR, then blanks and an integer, the label, or nothing (on all lines: label is -1).
  *   Other files than images are found when they are decoded
  * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges (taken in the
- * order of counting, the last range fastest), a glob (its files sorted by bytes), or both
+ * order of counting, the last range fastest), a glob (its files sorted by bytes), or both. A sample
+ *   is the image among the members of one key (jpg, jpeg, png, webp); label is the integer in `cls`,
+ *   or -1
+ * - `tar:PATTERN,fields=F+F+...`: what of a sample is wanted; a sample that lacks a field is an
+ *   error. F is what a member's name has behind the first dot of its base name:
+ *   - `jpg`, `seg.png`, ... or `image` (whichever is there): tensor "image", the first; at most one
+ *   - `cls`: label, which is -1 without
+ *   - `npy`, `emb.npy`, ...: tensor of that name, of the type and shape of the first sample's array
+ *   - any field with `:N`, like `json:4096`: its bytes, tensor of that name, uint8 [batch, N] with
+ *     zeros behind, and how many there are, tensor "json.size", uint32 [batch]. A sample with more
+ *     is bad
+ *
+ *   Without an image the first field but `cls` is the first tensor
  * - `records:FILE.npy` or, for a raw file, `records:FILE:SHAPE:DTYPE` (like 3x224x224 and u8, i8,
  *   u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64): one sample for each element of the first
  *   dimension, tensor "data" of its type and shape. `,labels=FILE.npy` behind it names an array of

@@ -32,6 +32,7 @@ struct source {
 
 extern const struct source_ops source_folder_ops;
 extern const struct source_ops source_tar_ops;
+extern const struct source_ops source_tar_arrays_ops;
 extern const struct source_ops source_synthetic_ops;
 extern const struct source_ops source_records_ops;
 extern const struct source_ops source_tokens_ops;

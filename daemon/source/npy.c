@@ -15,6 +15,7 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_SIZE 6
+#define START_SIZE 12               /* read at first; no whole header is shorter */
 #define HEADER_BYTES_MAX (1u << 20) /* of the dictionary's text */
 #define WORD_MAX 64
 
@@ -213,19 +214,18 @@ static int take_dictionary(struct cursor *cursor, struct npy_header *header)
     return r;
 }
 
-/* The bytes that the header tells must be there. */
-static int size_check(const struct source_file *file, struct npy_header *header,
+/* The bytes that the header tells must be among those that are there. */
+static int size_check(const char *name, uint64_t there, struct npy_header *header,
                       struct failure *failure)
 {
     uint64_t bytes = dtype_table[header->dtype].bytes;
-    uint64_t there = source_file_bytes(file);
     bool empty = false;
 
     for (size_t i = 0; i < header->n_dims; i++)
         empty = empty || header->shape[i] == 0;
     for (size_t i = 0; !empty && i < header->n_dims; i++) {
         if (__builtin_mul_overflow(bytes, header->shape[i], &bytes))
-            return failure_set(failure, -EINVAL, "%s: its shape is too large", file->name);
+            return failure_set(failure, -EINVAL, "%s: its shape is too large", name);
     }
     header->bytes = empty ? 0 : bytes;
     there = there > header->offset ? there - header->offset : 0;
@@ -233,56 +233,112 @@ static int size_check(const struct source_file *file, struct npy_header *header,
         return failure_set(failure, -EINVAL,
                            "%s: is cut off: its header tells of %" PRIu64
                            " bytes of data, and %" PRIu64 " are there",
-                           file->name, header->bytes, there);
+                           name, header->bytes, there);
     return 0;
 }
 
-static int read_failed(const struct source_file *file, int r, struct failure *failure)
+static int ends_within(const char *name, struct failure *failure)
 {
-    if (r == -ENODATA)
-        return failure_set(failure, -EINVAL, "%s: ends within its .npy header", file->name);
-    return failure_set(failure, r, "%s: %s", file->name, strerror(-r));
+    return failure_set(failure, -EINVAL, "%s: ends within its .npy header", name);
+}
+
+/* What comes before the dictionary: sets where that is in header->offset, and how long. Of the
+ * bytes at start, there are real ones. */
+static int start_parse(const uint8_t start[START_SIZE], uint64_t there, const char *name,
+                       struct npy_header *header, uint32_t *size_p, struct failure *failure)
+{
+    if (memcmp(start, MAGIC, MAGIC_SIZE) != 0)
+        return failure_set(failure, -EINVAL, "%s: is no .npy file", name);
+    if (there < START_SIZE)
+        return ends_within(name, failure);
+    unsigned version = start[MAGIC_SIZE];
+    if (version < 1 || version > 3)
+        return failure_set(failure, -EINVAL, "%s: .npy version %u is not served; 1 to 3 are", name,
+                           version);
+    uint32_t size = start[8] | (uint32_t)start[9] << 8;
+    header->offset = 10;
+    if (version > 1) {
+        size |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
+        header->offset = 12;
+    }
+    if (size > HEADER_BYTES_MAX)
+        return failure_set(failure, -EINVAL, "%s: its .npy header of %" PRIu32 " bytes is too long",
+                           name, size);
+    if (header->offset + size > there)
+        return ends_within(name, failure);
+    *size_p = size;
+    return 0;
+}
+
+/* The dictionary, and what it says of the bytes behind it. */
+static int text_parse(const char *text, uint32_t size, uint64_t there, const char *name,
+                      struct npy_header *header, struct failure *failure)
+{
+    struct cursor cursor = {text, text + size, name, failure};
+
+    header->offset += size;
+    int r = take_dictionary(&cursor, header);
+    return r < 0 ? r : size_check(name, there, header, failure);
+}
+
+static int read_failed(const char *name, int r, struct failure *failure)
+{
+    return r == -ENODATA ? ends_within(name, failure)
+                         : failure_set(failure, r, "%s: %s", name, strerror(-r));
+}
+
+int npy_read_at(int fd, uint64_t offset, uint64_t size, const char *name,
+                struct npy_header *header_p, struct failure *failure)
+{
+    struct npy_header header = {0};
+    uint8_t start[START_SIZE] = {0};
+    uint32_t text_size = 0;
+
+    int r = source_read_exactly(fd, start, size < START_SIZE ? size : START_SIZE, offset);
+    if (r < 0)
+        return read_failed(name, r, failure);
+    r = start_parse(start, size, name, &header, &text_size, failure);
+    if (r < 0)
+        return r;
+    cleanup_free char *text = malloc(text_size + 1);
+    if (!text)
+        return failure_set(failure, -ENOMEM, "%s: no memory for its header", name);
+    r = source_read_exactly(fd, text, text_size, offset + header.offset);
+    if (r < 0)
+        return read_failed(name, r, failure);
+    r = text_parse(text, text_size, size, name, &header, failure);
+    if (r == 0)
+        *header_p = header;
+    return r;
 }
 
 int npy_read(const struct source_file *file, struct npy_header *header_p, struct failure *failure)
 {
-    struct npy_header header = {0};
-    uint8_t start[12] = {0};
+    uint8_t magic[MAGIC_SIZE] = {0};
 
-    int r = source_read_exactly(file->fd, start, sizeof start, 0);
+    int r = source_read_exactly(file->fd, magic, sizeof magic, 0);
     if (r < 0 && r != -ENODATA)
-        return read_failed(file, r, failure);
-    if (memcmp(start, MAGIC, MAGIC_SIZE) != 0)
+        return read_failed(file->name, r, failure);
+    if (memcmp(magic, MAGIC, MAGIC_SIZE) != 0)
         return failure_set(failure, -EINVAL,
                            "%s: is no .npy file; of a raw file give shape and type: "
                            "records:FILE:3x224x224:u8",
                            file->name);
-    if (r < 0)
-        return read_failed(file, r, failure);
-    unsigned version = start[MAGIC_SIZE];
-    if (version < 1 || version > 3)
-        return failure_set(failure, -EINVAL, "%s: .npy version %u is not served; 1 to 3 are",
-                           file->name, version);
-    uint32_t size = start[8] | (uint32_t)start[9] << 8;
-    header.offset = 10;
-    if (version > 1) {
-        size |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
-        header.offset = 12;
-    }
-    if (size > HEADER_BYTES_MAX)
-        return failure_set(failure, -EINVAL, "%s: its .npy header of %" PRIu32 " bytes is too long",
-                           file->name, size);
-    cleanup_free char *text = malloc(size + 1);
-    if (!text)
-        return failure_set(failure, -ENOMEM, "%s: no memory for its header", file->name);
-    r = source_read_exactly(file->fd, text, size, header.offset);
-    if (r < 0)
-        return read_failed(file, r, failure);
-    header.offset += size;
-    struct cursor cursor = {text, text + size, file->name, failure};
-    r = take_dictionary(&cursor, &header);
+    return npy_read_at(file->fd, 0, source_file_bytes(file), file->name, header_p, failure);
+}
+
+int npy_parse(const uint8_t *bytes, size_t size, const char *name, struct npy_header *header_p,
+              struct failure *failure)
+{
+    struct npy_header header = {0};
+    uint8_t start[START_SIZE] = {0};
+    uint32_t text_size = 0;
+
+    memcpy(start, bytes, size < START_SIZE ? size : START_SIZE);
+    int r = start_parse(start, size, name, &header, &text_size, failure);
     if (r == 0)
-        r = size_check(file, &header, failure);
+        r = text_parse((const char *)bytes + header.offset, text_size, size, name, &header,
+                       failure);
     if (r == 0)
         *header_p = header;
     return r;

@@ -21,6 +21,7 @@
 #include "source/arena.h"
 #include "source/file.h"
 #include "source/npy.h"
+#include "source/npy_order.h"
 
 #define LABELS_CHUNK ((size_t)4 << 20) /* bytes read between two looks at the progress */
 #define GATHER_BYTES 16384             /* read at once of a file in Fortran order */
@@ -71,59 +72,6 @@ static int64_t records_label(const struct source *source, uint64_t index)
     return label_at(source->index, index);
 }
 
-static void bytes_swap(void *bytes, size_t n, size_t width)
-{
-    uint8_t *at = bytes;
-
-    for (size_t i = 0; width == 2 && i < n; i++) {
-        uint16_t x;
-        memcpy(&x, at + i * 2, 2);
-        x = __builtin_bswap16(x);
-        memcpy(at + i * 2, &x, 2);
-    }
-    for (size_t i = 0; width == 4 && i < n; i++) {
-        uint32_t x;
-        memcpy(&x, at + i * 4, 4);
-        x = __builtin_bswap32(x);
-        memcpy(at + i * 4, &x, 4);
-    }
-    for (size_t i = 0; width == 8 && i < n; i++) {
-        uint64_t x;
-        memcpy(&x, at + i * 8, 8);
-        x = __builtin_bswap64(x);
-        memcpy(at + i * 8, &x, 8);
-    }
-}
-
-/* Goes through a record in the order of the file: the first dimension varies fastest. */
-struct walk {
-    uint32_t at[SHAPE_DIMS_MAX];
-    uint64_t steps[SHAPE_DIMS_MAX]; /* elements of the record in C order */
-    uint64_t place;                 /* in the record, elements */
-};
-
-static void walk_begin(struct walk *walk, const struct records *records)
-{
-    uint64_t step = 1;
-
-    *walk = (struct walk){0};
-    for (size_t i = records->n_dims; i-- > 0;) {
-        walk->steps[i] = step;
-        step *= records->shape[i];
-    }
-}
-
-static void walk_next(struct walk *walk, const struct records *records)
-{
-    for (size_t i = 0; i < records->n_dims; i++) {
-        walk->place += walk->steps[i];
-        if (++walk->at[i] < records->shape[i])
-            return;
-        walk->place -= walk->steps[i] * records->shape[i];
-        walk->at[i] = 0;
-    }
-}
-
 /* Element k of record i is element i + k * records of the file, where k counts in its order. */
 static int record_gather(const struct source *source, uint64_t index, uint8_t *out,
                          source_read_function *read_bytes)
@@ -134,16 +82,16 @@ static int record_gather(const struct source *source, uint64_t index, uint8_t *o
     uint64_t stride = source->samples * width;
     uint64_t at_once = stride > GATHER_STRIDE_MAX ? 1 : (GATHER_BYTES - width) / stride + 1;
     uint8_t buffer[GATHER_BYTES];
-    struct walk walk;
+    struct npy_walk walk;
 
-    walk_begin(&walk, records);
+    npy_walk_begin(&walk, records->shape, records->n_dims);
     for (uint64_t k = 0; k < n; k += at_once) {
         uint64_t some = n - k < at_once ? n - k : at_once;
         uint64_t offset = records->offset + index * width + k * stride;
         int r = read_bytes(records->file.fd, buffer, (some - 1) * stride + width, offset);
         if (r != 0)
             return r;
-        for (uint64_t i = 0; i < some; i++, walk_next(&walk, records))
+        for (uint64_t i = 0; i < some; i++, npy_walk_next(&walk))
             memcpy(out + walk.place * width, buffer + i * stride, width);
     }
     return 0;
@@ -172,7 +120,7 @@ static int fill_by(struct source *source, uint64_t index, void *out, int64_t *la
     if (r > 0)
         return r;
     if (records->swapped)
-        bytes_swap(out, records->record_bytes / width, width);
+        npy_swap(out, records->record_bytes / width, width);
     *label_p = label_at(records, index);
     return 0;
 }
@@ -322,7 +270,7 @@ static int labels_read(struct source *source, struct records *records,
         if (r < 0)
             return failure_set(failure, r, "labels %s: %s", name, strerror(-r));
         if (header->swapped)
-            bytes_swap(labels + done, some / width, width);
+            npy_swap(labels + done, some / width, width);
         done += some;
         r = source_progress_set(source, progress, done / width, failure);
         if (r < 0)

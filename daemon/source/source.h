@@ -70,18 +70,21 @@ struct source_field {
     size_t n_dims;
 };
 
+struct index_cache;
+
 /* What a client asked for. Everything is borrowed for the time of source_new. */
 struct source_spec {
     enum source_kind kind;
     const char *name; /* as the user wrote it */
     const struct identity *identity;
-    int *fds; /* folder: the directory; tar: the shards; records: the file, and its labels; tokens:
-                 the files. source_new dups what it keeps */
+    int *fds; /* folder: the directory, and a list; tar: the shards; records: the file, and its
+                 labels; tokens: the files. source_new dups what it keeps */
     const char *const *fd_names;
     size_t n_fds;
-    uint64_t index_bytes_max; /* limits.index; 0: not bounded */
-    uint32_t shape[7];        /* synthetic, raw records */
-    size_t n_dims;            /* records: 0: an .npy file */
+    uint64_t index_bytes_max;  /* limits.index; 0: not bounded */
+    struct index_cache *cache; /* tar: of saved indexes; NULL: none */
+    uint32_t shape[7];         /* synthetic, raw records */
+    size_t n_dims;             /* records: 0: an .npy file */
     enum sample_dtype dtype;
     uint64_t samples;                /* synthetic, push */
     bool has_labels;                 /* records: the second fd is an .npy file of them */

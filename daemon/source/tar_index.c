@@ -1,58 +1,46 @@
 /*
- * The index of one tar shard. libarchive reads the headers in all dialects;
- * the data between them is jumped over, and where it lies is kept.
+ * The index of one tar shard: what of each sample is wanted, and where it lies.
  *
  * Members of one sample stand together. A key that comes again later is an
  * error: its sample would have been served in parts.
  */
 #include "source/tar.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <xxhash.h>
 
 #include "log.h"
 #include "proto/cleanup.h"
+#include "source/tar_archive.h"
 
-#define BLOCK 512u
-/* Read for each header: little, since an image follows it; enough for a .cls and the next header.
- */
-#define READ_SIZE 8192u
 #define LABEL_BYTES_MAX 64u
 #define FIELDS_TEXT_MAX 256u
-
-/* Kinds of image by their field, the most wanted first. */
-static const char *const image_fields[] = {"jpg", "jpeg", "png", "webp"};
-#define IMAGE_NONE (sizeof image_fields / sizeof image_fields[0])
 
 /* The sample whose members are being read. */
 struct open_sample {
     bool open;
-    uint64_t key; /* in text */
-    size_t image; /* in image_fields, or IMAGE_NONE */
+    uint64_t key;                   /* in keys */
+    uint32_t ranks[TAR_FIELDS_MAX]; /* of the member taken for each field, or TAR_FIELD_NOT */
     char fields[FIELDS_TEXT_MAX];
-    struct tar_member member;
+    struct tar_sample sample;
+    struct tar_part parts[TAR_FIELDS_MAX];
 };
 
 struct shard_walk {
     struct source *source;
     struct tar *tar;
     const struct tar_shard *shard;
+    struct source_progress *progress;
     struct failure *failure;
-    uint64_t position; /* of libarchive, in the file */
-    uint64_t end;      /* of the last member with its padding */
+    uint64_t end; /* of the last member with its padding */
     struct open_sample sample;
     struct array keys;   /* char: of this shard */
     uint64_t *key_table; /* positions in keys, plus one; 0: free. Open addressing */
     size_t n_keys, key_slots;
-    uint8_t buffer[READ_SIZE];
 };
 
 const char *tar_field(const char *name)
@@ -131,24 +119,61 @@ static int key_add(struct shard_walk *walk, const char *key, uint64_t *position_
 
 /* -- samples --------------------------------------------------------------------------------- */
 
+/* The class may be missing where nobody asked for it by name. */
+static bool field_is_there(const struct shard_walk *walk, size_t field)
+{
+    const struct tar_fields *fields = &walk->tar->fields;
+
+    return walk->sample.ranks[field] != TAR_FIELD_NOT ||
+           (fields->fields[field].kind == TAR_FIELD_LABEL && !fields->text);
+}
+
+static int sample_check(const struct shard_walk *walk)
+{
+    const struct tar_fields *fields = &walk->tar->fields;
+    const struct open_sample *sample = &walk->sample;
+    const char *shard = walk->shard->file.name;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < fields->n; i++) {
+        if (!field_is_there(walk, i))
+            return failure_set(walk->failure, -EINVAL,
+                               "shard %s: sample %s has no field %s; its fields are: %s", shard,
+                               key_at(walk, sample->key), tar_field_words(&fields->fields[i]),
+                               sample->fields);
+    }
+    for (uint32_t i = 0; i < fields->n_parts; i++)
+        bytes += sample->parts[i].size;
+    if (bytes > SAMPLE_BYTES_MAX)
+        return failure_set(walk->failure, -EFBIG,
+                           "shard %s: the fields of sample %s have %" PRIu64
+                           " bytes, over the limit of 256 MiB",
+                           shard, key_at(walk, sample->key), bytes);
+    return 0;
+}
+
 static int sample_close(struct shard_walk *walk)
 {
     struct open_sample *sample = &walk->sample;
     struct tar *tar = walk->tar;
+    uint32_t n_parts = tar->fields.n_parts;
 
     if (!sample->open)
         return 0;
     sample->open = false;
-    if (sample->image == IMAGE_NONE)
-        return failure_set(
-            walk->failure, -EINVAL,
-            "shard %s: sample %s has no field jpg, jpeg, png or webp; its fields are: %s",
-            walk->shard->file.name, key_at(walk, sample->key), sample->fields);
-    int r = array_reserve(&tar->members, 1, sizeof sample->member, &tar->arena, walk->failure);
+    int r = sample_check(walk);
+    if (r == 0)
+        r = array_reserve(&tar->samples, 1, sizeof sample->sample, &tar->arena, walk->failure);
+    if (r == 0)
+        r = array_reserve(&tar->parts, n_parts, sizeof sample->parts[0], &tar->arena,
+                          walk->failure);
     if (r < 0)
         return r;
-    struct tar_member *members = tar->members.items;
-    members[tar->members.n++] = sample->member;
+    struct tar_sample *samples = tar->samples.items;
+    struct tar_part *parts = tar->parts.items;
+    samples[tar->samples.n++] = sample->sample;
+    memcpy(parts + tar->parts.n, sample->parts, n_parts * sizeof sample->parts[0]);
+    tar->parts.n += n_parts;
     return 0;
 }
 
@@ -161,7 +186,9 @@ static int sample_open(struct shard_walk *walk, const char *key)
     int r = sample_close(walk);
     if (r < 0)
         return r;
-    *sample = (struct open_sample){.image = IMAGE_NONE, .member.label = LABEL_NONE};
+    *sample = (struct open_sample){.sample.label = LABEL_NONE};
+    for (size_t i = 0; i < TAR_FIELDS_MAX; i++)
+        sample->ranks[i] = TAR_FIELD_NOT;
     r = key_add(walk, key, &sample->key);
     sample->open = r == 0;
     return r;
@@ -175,152 +202,113 @@ static void fields_note(struct open_sample *sample, const char *field)
     snprintf(sample->fields + n, sizeof sample->fields - n, "%s%s", n ? ", " : "", field);
 }
 
-static int image_set(struct shard_walk *walk, size_t image, const char *name, uint64_t offset,
-                     uint64_t size)
+/* A member that is to be read. */
+static int part_set(struct shard_walk *walk, uint32_t part, const struct tar_entry *entry)
 {
     struct open_sample *sample = &walk->sample;
     struct tar *tar = walk->tar;
 
-    if (image == sample->image)
-        return failure_set(walk->failure, -EINVAL, "shard %s: %s at %" PRIu64 " is there twice",
-                           walk->shard->file.name, name, offset);
-    if (image > sample->image)
-        return 0;
-    if (size > SAMPLE_BYTES_MAX)
+    if (entry->size > SAMPLE_BYTES_MAX)
         return failure_set(walk->failure, -EFBIG,
                            "shard %s: %s at %" PRIu64 " has %" PRIu64
                            " bytes, over the limit of 256 MiB",
-                           walk->shard->file.name, name, offset, size);
-    sample->image = image;
-    sample->member.offset = offset;
-    sample->member.size = (uint32_t)size;
-    return array_append_string(&tar->text, name, &tar->arena, &sample->member.name, walk->failure);
+                           walk->shard->file.name, entry->name, entry->offset, entry->size);
+    sample->parts[part] = (struct tar_part){entry->offset, (uint32_t)entry->size, 0};
+    if (part > 0)
+        return 0;
+    return array_append_string(&tar->text, entry->name, &tar->arena, &sample->sample.name,
+                               walk->failure);
 }
 
 /* A label is an integer in ASCII, with blanks around it at most. */
-static int label_set(struct shard_walk *walk, const char *name, uint64_t offset, uint64_t size)
+static int label_set(struct shard_walk *walk, const struct tar_entry *entry)
 {
     char text[LABEL_BYTES_MAX + 1] = "";
+    const char *shard = walk->shard->file.name;
     char *end = text;
     long long label = 0;
     int r = 0;
 
     errno = EINVAL;
-    if (size <= LABEL_BYTES_MAX) {
-        r = source_read_exactly(walk->shard->file.fd, text, (size_t)size, offset);
+    if (entry->size <= LABEL_BYTES_MAX) {
+        r = source_read_exactly(walk->shard->file.fd, text, (size_t)entry->size, entry->offset);
         if (r < 0)
-            return failure_set(walk->failure, r, "shard %s: %s at %" PRIu64 ": %s",
-                               walk->shard->file.name, name, offset, strerror(-r));
+            return failure_set(walk->failure, r, "shard %s: %s at %" PRIu64 ": %s", shard,
+                               entry->name, entry->offset, strerror(-r));
         errno = 0;
         label = strtoll(text, &end, 10);
         if (end == text)
             errno = EINVAL;
     }
     end += strspn(end, " \t\r\n");
-    if (errno != 0 || end != text + size)
+    if (errno != 0 || end != text + entry->size)
         return failure_set(walk->failure, -EINVAL,
-                           "shard %s: %s at %" PRIu64 " is not an integer: \"%.*s\"",
-                           walk->shard->file.name, name, offset, 32, text);
-    walk->sample.member.label = label;
+                           "shard %s: %s at %" PRIu64 " is not an integer: \"%.*s\"", shard,
+                           entry->name, entry->offset, 32, text);
+    walk->sample.sample.label = label;
     return 0;
 }
 
-static int member_add(struct shard_walk *walk, const char *name, uint64_t offset, uint64_t size)
+/* Takes a member for a wanted field, unless a better one was there. */
+static int field_take(struct shard_walk *walk, size_t i, uint32_t rank,
+                      const struct tar_entry *entry)
 {
-    const char *field = tar_field(name);
+    const struct tar_field *field = &walk->tar->fields.fields[i];
+    uint32_t *taken = &walk->sample.ranks[i];
 
-    if (!field) {
+    if (rank == *taken && field->kind != TAR_FIELD_LABEL)
+        return failure_set(walk->failure, -EINVAL, "shard %s: %s at %" PRIu64 " is there twice",
+                           walk->shard->file.name, entry->name, entry->offset);
+    if (rank > *taken)
+        return 0;
+    *taken = rank;
+    return field->kind == TAR_FIELD_LABEL ? label_set(walk, entry)
+                                          : part_set(walk, field->part, entry);
+}
+
+static int member_add(struct shard_walk *walk, const struct tar_entry *entry)
+{
+    const struct tar_fields *fields = &walk->tar->fields;
+    const char *name = tar_field(entry->name);
+
+    if (!name) {
         walk->source->skipped++;
         return 0;
     }
-    cleanup_free char *key = strndup(name, (size_t)(field - 1 - name));
+    cleanup_free char *key = strndup(entry->name, (size_t)(name - 1 - entry->name));
     if (!key)
         return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->file.name);
     int r = sample_open(walk, key);
     if (r < 0)
         return r;
-    fields_note(&walk->sample, field);
-    for (size_t i = 0; i < IMAGE_NONE; i++) {
-        if (strcasecmp(field, image_fields[i]) == 0)
-            return image_set(walk, i, name, offset, size);
+    fields_note(&walk->sample, name);
+    for (size_t i = 0; r == 0 && i < fields->n; i++) {
+        uint32_t rank = tar_field_rank(&fields->fields[i], name);
+        if (rank != TAR_FIELD_NOT)
+            r = field_take(walk, i, rank, entry);
     }
-    return strcasecmp(field, "cls") == 0 ? label_set(walk, name, offset, size) : 0;
+    return r;
 }
 
-/* -- the archive ----------------------------------------------------------------------------- */
+/* -- the shard ------------------------------------------------------------------------------- */
 
-static la_ssize_t archive_bytes(struct archive *archive, void *data, const void **buffer_p)
+static uint64_t samples_of_shard(const struct shard_walk *walk)
 {
-    struct shard_walk *walk = data;
-    ssize_t n;
-
-    do {
-        n = pread(walk->shard->file.fd, walk->buffer, sizeof walk->buffer, (off_t)walk->position);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        archive_set_error(archive, errno, "%s", strerror(errno));
-        return ARCHIVE_FATAL;
-    }
-    walk->position += (uint64_t)n;
-    *buffer_p = walk->buffer;
-    return n;
-}
-
-static la_int64_t archive_jump(struct archive *archive, void *data, la_int64_t request)
-{
-    struct shard_walk *walk = data;
-    uint64_t size = (uint64_t)walk->shard->file.st.st_size;
-    uint64_t left = size > walk->position ? size - walk->position : 0;
-    uint64_t jump = (uint64_t)request < left ? (uint64_t)request : left;
-
-    (void)archive;
-    walk->position += jump;
-    return (la_int64_t)jump;
-}
-
-/* What else comes under the name .tar. */
-static int signature_check(struct shard_walk *walk)
-{
-    static const struct {
-        const char *bytes;
-        size_t size;
-        const char *name, *what_to_do;
-    } signatures[] = {
-        {"\x1f\x8b", 2, "gzip", "unpack it with gunzip"},
-        {"\x28\xb5\x2f\xfd", 4, "zstd", "unpack it with zstd -d"},
-        {"\xfd"
-         "7zXZ",
-         5, "xz", "unpack it with unxz"},
-        {"BZh", 3, "bzip2", "unpack it with bunzip2"},
-        {"\x04\x22\x4d\x18", 4, "lz4", "unpack it with lz4 -d"},
-        {"PK\x03\x04", 4, "zip", "pack its files into a tar"},
-    };
-    uint8_t bytes[8] = {0};
-    const struct tar_shard *shard = walk->shard;
-
-    if (shard->file.st.st_size == 0)
-        return failure_set(walk->failure, -EBADMSG, "shard %s is empty: 0 bytes", shard->file.name);
-    int r = source_read_exactly(shard->file.fd, bytes, sizeof bytes, 0);
-    if (r < 0 && r != -ENODATA)
-        return failure_set(walk->failure, r, "shard %s: %s", shard->file.name, strerror(-r));
-    for (size_t i = 0; i < sizeof signatures / sizeof signatures[0]; i++) {
-        if (memcmp(bytes, signatures[i].bytes, signatures[i].size) == 0)
-            return failure_set(
-                walk->failure, -EINVAL,
-                "shard %s is compressed with %s and cannot be read at any offset; %s",
-                shard->file.name, signatures[i].name, signatures[i].what_to_do);
-    }
-    return 0;
+    return walk->tar->samples.n - walk->shard->first_sample;
 }
 
 /* The samples of this shard that end before the member name. */
-static size_t samples_before(const struct shard_walk *walk, const char *name)
+static uint64_t samples_before(const struct shard_walk *walk, const char *name)
 {
     const struct open_sample *sample = &walk->sample;
-    size_t n = walk->tar->members.n - (size_t)walk->shard->first_sample;
+    uint64_t n = samples_of_shard(walk);
 
-    if (!sample->open || sample->image == IMAGE_NONE)
+    if (!sample->open)
         return n;
+    for (size_t i = 0; i < walk->tar->fields.n; i++) {
+        if (!field_is_there(walk, i))
+            return n;
+    }
     const char *key = key_at(walk, sample->key);
     size_t size = strlen(key);
     bool same = strncmp(name, key, size) == 0 && tar_field(name) == name + size + 1;
@@ -328,133 +316,80 @@ static size_t samples_before(const struct shard_walk *walk, const char *name)
 }
 
 /* 0, or 1 when the file ends with the data of this member, without padding and end marks. */
-static int member_check(struct shard_walk *walk, const char *name, uint64_t offset, uint64_t size)
+static int entry_check(struct shard_walk *walk, const struct tar_entry *entry)
 {
-    uint64_t file_size = (uint64_t)walk->shard->file.st.st_size;
+    uint64_t file_size = source_file_bytes(&walk->shard->file);
+    const char *shard = walk->shard->file.name;
 
-    if (offset > file_size || size > file_size - offset)
+    if (!entry->name)
+        return failure_set(walk->failure, -EBADMSG,
+                           "shard %s: the member before %" PRIu64 " has a name that cannot be read",
+                           shard, entry->offset);
+    if (entry->link)
+        return failure_set(
+            walk->failure, -EINVAL,
+            "shard %s: %s is a hard link to %s; make the tar with --hard-dereference", shard,
+            entry->name, entry->link);
+    if (entry->sparse)
+        return failure_set(walk->failure, -EINVAL,
+                           "shard %s: %s is stored sparse; make the tar without --sparse", shard,
+                           entry->name);
+    if (entry->offset > file_size || entry->size > file_size - entry->offset)
         return failure_set(walk->failure, -EBADMSG,
                            "shard %s is cut off at %" PRIu64 ": %s at %" PRIu64 " has %" PRIu64
-                           " bytes; samples before it: %zu",
-                           walk->shard->file.name, file_size, name, offset, size,
-                           samples_before(walk, name));
-    walk->end = (offset + size + BLOCK - 1) / BLOCK * BLOCK;
+                           " bytes; samples before it: %" PRIu64,
+                           shard, file_size, entry->name, entry->offset, entry->size,
+                           samples_before(walk, entry->name));
+    walk->end = tar_entry_end(entry);
     return walk->end > file_size;
 }
 
-static int entry_add(struct shard_walk *walk, struct archive *archive, struct archive_entry *entry)
+static int entry_add(void *user, const struct tar_entry *entry, struct failure *failure)
 {
-    uint64_t offset = (uint64_t)archive_filter_bytes(archive, 0);
-    uint64_t size = (uint64_t)archive_entry_size(entry);
-    const char *name = archive_entry_pathname(entry);
-    const char *link = archive_entry_hardlink(entry);
+    struct shard_walk *walk = user;
+    int cut = entry_check(walk, entry);
+    int r = cut < 0 ? cut : 0;
 
-    if (!name)
-        return failure_set(walk->failure, -EBADMSG,
-                           "shard %s: the member before %" PRIu64 " has a name that cannot be read",
-                           walk->shard->file.name, offset);
-    if (strncmp(name, "./", 2) == 0)
-        name += 2;
-    if (link)
-        return failure_set(
-            walk->failure, -EINVAL,
-            "shard %s: %s is a hard link to %s; make the tar with --hard-dereference",
-            walk->shard->file.name, name, link);
-    if (archive_entry_sparse_count(entry) > 0)
-        return failure_set(walk->failure, -EINVAL,
-                           "shard %s: %s is stored sparse; make the tar without --sparse",
-                           walk->shard->file.name, name);
-    int cut = member_check(walk, name, offset, size);
-    if (cut < 0)
-        return cut;
-    if (archive_entry_filetype(entry) != AE_IFREG) {
-        walk->source->skipped += archive_entry_filetype(entry) != AE_IFDIR;
-        return cut;
-    }
-    int r = member_add(walk, name, offset, size);
+    if (r == 0 && entry->file)
+        r = member_add(walk, entry);
+    else if (r == 0)
+        walk->source->skipped += !entry->directory;
+    if (r == 0)
+        r = source_progress_set(walk->source, walk->progress, walk->tar->samples.n, failure);
     return r < 0 ? r : cut;
 }
 
-static int archive_walk(struct shard_walk *walk, struct archive *archive,
-                        struct source_progress *progress)
+static int shard_walk(struct shard_walk *walk)
 {
-    struct archive_entry *entry;
-    int r = 0;
+    const struct source_file *file = &walk->shard->file;
+    int r = tar_walk(file, entry_add, walk, walk->failure);
 
-    archive_read_support_format_tar(archive);
-    if (archive_read_open2(archive, walk, NULL, archive_bytes, archive_jump, NULL) != ARCHIVE_OK)
-        return failure_set(walk->failure, -EBADMSG, "shard %s is not a tar: %s",
-                           walk->shard->file.name, archive_error_string(archive));
-    while (r == 0) {
-        int status = archive_read_next_header(archive, &entry);
-        if (status == ARCHIVE_EOF)
-            break;
-        if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
-            return failure_set(walk->failure, -EBADMSG,
-                               "shard %s: bad tar header at %" PRIu64 ": %s",
-                               walk->shard->file.name, walk->end, archive_error_string(archive));
-        r = entry_add(walk, archive, entry);
-        if (r >= 0 &&
-            source_progress_set(walk->source, progress, walk->tar->members.n, walk->failure) < 0)
-            return -ECANCELED;
-    }
     if (r < 0)
         return r;
-    if ((uint64_t)walk->shard->file.st.st_size <= walk->end)
-        log_warning("shard %s ends at %jd without a tar's end marks; its members are whole",
-                    walk->shard->file.name, (intmax_t)walk->shard->file.st.st_size);
+    if (source_file_bytes(file) <= walk->end)
+        log_warning("shard %s ends at %" PRIu64 " without a tar's end marks; its members are whole",
+                    file->name, source_file_bytes(file));
     r = sample_close(walk);
     if (r < 0)
         return r;
-    return source_progress_set(walk->source, progress, walk->tar->members.n, walk->failure);
-}
-
-static void free_archive(struct archive **archive)
-{
-    if (*archive)
-        archive_read_free(*archive);
-}
-
-/* Names in pax headers are UTF-8, and libarchive converts them to the thread's locale: let it be
- * one in which this changes nothing. */
-static int walk_in_utf8(struct shard_walk *walk, struct source_progress *progress)
-{
-    cleanup(free_archive) struct archive *archive = archive_read_new();
-    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
-
-    if (!archive) {
-        if (utf8)
-            freelocale(utf8);
-        return failure_set(walk->failure, -ENOMEM, "shard %s: no memory", walk->shard->file.name);
-    }
-    locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
-    int r = archive_walk(walk, archive, progress);
-    if (utf8) {
-        uselocale(before);
-        freelocale(utf8);
-    }
-    return r;
+    return source_progress_set(walk->source, walk->progress, walk->tar->samples.n, walk->failure);
 }
 
 int tar_shard_index(struct source *source, struct tar *tar, size_t shard,
                     struct source_progress *progress, struct failure *failure)
 {
-    cleanup_free struct shard_walk *walk = calloc(1, sizeof *walk);
-    uint64_t members = tar->members.n;
+    struct shard_walk walk = {
+        .source = source,
+        .tar = tar,
+        .shard = &tar->shards[shard],
+        .progress = progress,
+        .failure = failure,
+    };
 
-    if (!walk)
-        return failure_set(failure, -ENOMEM, "shard %s: no memory", tar->shards[shard].file.name);
-    tar->shards[shard].first_sample = members;
-    walk->source = source;
-    walk->tar = tar;
-    walk->shard = &tar->shards[shard];
-    walk->failure = failure;
-    int r = signature_check(walk);
-    if (r == 0)
-        r = walk_in_utf8(walk, progress);
+    int r = shard_walk(&walk);
     /* The keys were for this shard only. */
-    tar->arena.used -= walk->keys.capacity + walk->key_slots * sizeof(uint64_t);
-    array_deinit(&walk->keys);
-    free(walk->key_table);
+    tar->arena.used -= walk.keys.capacity + walk.key_slots * sizeof(uint64_t);
+    array_deinit(&walk.keys);
+    free(walk.key_table);
     return r;
 }

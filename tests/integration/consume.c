@@ -10,7 +10,7 @@
  *           [--seq N] [--values] [--hold N] [--step-ms MS] [--pause N] [--wait] [--fork]
  *           [--close-first] [--again N]
  *
- * --values     prints the bytes of the samples' tensor, too, on the host
+ * --values     prints the bytes of the samples' tensor and of further ones, too, on the host
  * --hold N     keeps the last N batches leased
  * --pause N    after N batches: waits for a byte on standard input
  * --wait       after the batches asked for: waits for end of standard input, leases held
@@ -76,20 +76,34 @@ static void print_u64(const struct pinclient_batch *batch, const char *name)
     printf("]");
 }
 
-/* The first tensor, in hexadecimal digits. */
+/* In hexadecimal digits. */
+static void print_tensor(const struct pinclient_tensor *tensor)
+{
+    printf("\"tensor\": \"%s\", \"dtype\": %d, \"shape\": [", tensor->name, (int)tensor->dtype);
+    for (uint32_t i = 0; i < tensor->n_dims; i++)
+        printf("%s%" PRIu64, i ? ", " : "", tensor->shape[i]);
+    printf("], \"values\": \"");
+    for (uint64_t i = 0; i < tensor->bytes; i++)
+        printf("%02x", ((const uint8_t *)tensor->data)[i]);
+    printf("\"");
+}
+
+/* The first tensor, and those behind label, index and status as a list. */
 static void print_values(const struct pinclient_batch *batch)
 {
     struct pinclient_tensor tensor;
 
     if (pinclient_batch_tensor_at(batch, 0, &tensor) < 0)
         return;
-    printf(", \"tensor\": \"%s\", \"dtype\": %d, \"shape\": [", tensor.name, (int)tensor.dtype);
-    for (uint32_t i = 0; i < tensor.n_dims; i++)
-        printf("%s%" PRIu64, i ? ", " : "", tensor.shape[i]);
-    printf("], \"values\": \"");
-    for (uint64_t i = 0; i < tensor.bytes; i++)
-        printf("%02x", ((const uint8_t *)tensor.data)[i]);
-    printf("\"");
+    printf(", ");
+    print_tensor(&tensor);
+    for (uint32_t i = 4; pinclient_batch_tensor_at(batch, i, &tensor) == 0; i++) {
+        printf("%s{", i == 4 ? ", \"further\": [" : ", ");
+        print_tensor(&tensor);
+        printf("}");
+    }
+    if (pinclient_batch_tensor_at(batch, 4, &tensor) == 0)
+        printf("]");
 }
 
 /* Device memory is not read here: only the stand-in's would be readable. */

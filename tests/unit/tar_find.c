@@ -78,13 +78,37 @@ static void what_is_not_there_is_told(void **state)
     assert_int_equal(ftruncate(fd, 3000), 0);
     shard = shard_of(fd);
     assert_int_equal(tar_find(&shard, "b.jpg", &offset, &size, &failure), -EBADMSG);
-    assert_non_null(strstr(failure.text, "shard a.tar is cut off at 3000: ./b.jpg at 2048 has"));
+    assert_non_null(strstr(failure.text, "shard a.tar is cut off at 3000: b.jpg at 2048 has"));
     assert_int_equal(ftruncate(fd, 0), 0);
-    assert_int_equal(pwrite(fd, "\x1f\x8b\x08 no tar at all", 18, 0), 18);
+    assert_int_equal(pwrite(fd, "no tar at all, but long", 23, 0), 23);
     shard = shard_of(fd);
     assert_int_equal(tar_find(&shard, "a.jpg", &offset, &size, &failure), -EBADMSG);
     assert_non_null(strstr(failure.text, "shard a.tar"));
     close(fd);
+}
+
+/* In the words of an index that is refused. */
+static void compressed_shards_are_told_by_name(void **state)
+{
+    static const struct {
+        const char *bytes, *first, *second;
+    } kinds[] = {
+        {"\x1f\x8b\x08xxxxxxxx", "compressed with gzip", "gunzip"},
+        {"\x28\xb5\x2f\xfdxxxxxxx", "compressed with zstd", "zstd -d"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int fd = memfd_of(kinds[i].bytes, strlen(kinds[i].bytes));
+        struct source_file shard = shard_of(fd);
+        struct failure failure = {0};
+        uint64_t offset, size;
+
+        assert_int_equal(tar_find(&shard, "a.jpg", &offset, &size, &failure), -EINVAL);
+        assert_non_null(strstr(failure.text, kinds[i].first));
+        assert_non_null(strstr(failure.text, kinds[i].second));
+        refused(fd, -EINVAL, kinds[i].first, kinds[i].second);
+    }
 }
 
 int main(void)
@@ -92,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(members_are_found_in_all_dialects, count_fds, check_fds),
         cmocka_unit_test_setup_teardown(what_is_not_there_is_told, count_fds, check_fds),
+        cmocka_unit_test_setup_teardown(compressed_shards_are_told_by_name, count_fds, check_fds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

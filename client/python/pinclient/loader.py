@@ -29,8 +29,9 @@ class Loader:
     names. A step is a `Batch`: a mapping of the tensors `image` (or `data`, or `tokens`), `label`,
     `index` and `status`; see there for shapes and types.
 
-    - `source`: `folder:DIR`, `folder:DIR,list=FILE`, `tar:PATTERN`, `records:FILE.npy`,
-      `tokens:PATTERN`, `synthetic:3x224x224`, as in pinclient.h; a path alone is a folder. Opened by this process,
+    - `source`: `folder:DIR`, `folder:DIR,list=FILE`, `tar:PATTERN`,
+      `tar:PATTERN,fields=jpg+cls+json:4096`, `records:FILE.npy`, `tokens:PATTERN`,
+      `synthetic:3x224x224`, as in pinclient.h; a path alone is a folder. Opened by this process,
       with its rights
     - `batch_size`: samples of a batch, of this rank
     - `image`: `random-crop:SIZE`, `center-crop:SIZE[:SHORTER-SIDE]`, or None for raw samples;
