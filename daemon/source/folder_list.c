@@ -21,6 +21,7 @@
 struct listing {
     struct source *source;
     struct folder *folder;
+    struct source_progress *progress;
     struct failure *failure;
     struct list_reader reader;
     uint64_t offset; /* in the list */
@@ -38,11 +39,15 @@ static void listing_free(struct listing **listing)
     free(*listing);
 }
 
+/* Asks whether to go on, too: not every list has entries. */
 static int list_read(void *user, void *bytes, size_t size)
 {
     struct listing *listing = user;
     ssize_t n;
 
+    if (source_progress_set(listing->source, listing->progress, listing->folder->listed.n, NULL) <
+        0)
+        return -ECANCELED;
     do {
         n = pread(listing->folder->list.fd, bytes, size, (off_t)listing->offset);
     } while (n < 0 && errno == EINTR);
@@ -170,8 +175,7 @@ static int entry_take(struct listing *listing, const struct list_entry *entry,
     return file_add(listing, entry, &st);
 }
 
-static int entries_take(struct listing *listing, XXH64_state_t *fingerprint,
-                        struct source_progress *progress)
+static int entries_take(struct listing *listing, XXH64_state_t *fingerprint)
 {
     struct folder *folder = listing->folder;
     struct list_entry entry;
@@ -180,7 +184,8 @@ static int entries_take(struct listing *listing, XXH64_state_t *fingerprint,
     while ((r = list_next(&listing->reader, &entry, listing->failure)) > 0) {
         r = entry_take(listing, &entry, fingerprint);
         if (r == 0)
-            r = source_progress_set(listing->source, progress, folder->listed.n, listing->failure);
+            r = source_progress_set(listing->source, listing->progress, folder->listed.n,
+                                    listing->failure);
         if (r < 0)
             return r;
     }
@@ -201,13 +206,14 @@ int folder_list_read(struct source *source, struct folder *folder, struct source
     }
     listing->source = source;
     listing->folder = folder;
+    listing->progress = progress;
     listing->failure = failure;
     listing->dir = -1;
     listing->reader.name = folder->list.name;
     listing->reader.read = list_read;
     listing->reader.user = listing;
     XXH64_reset(fingerprint, 0);
-    int r = entries_take(listing, fingerprint, progress);
+    int r = entries_take(listing, fingerprint);
     source->samples = folder->listed.n;
     source->fingerprint = XXH64_digest(fingerprint);
     XXH64_freeState(fingerprint);
