@@ -7,14 +7,15 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import images
-from daemon import (PINCTL, PINSERVED, Daemon, environment, expect, expect_equal, folder, have_driver, run,
-                    wait_for)
+from daemon import (PINCTL, PINSERVED, SANITIZED, Daemon, environment, expect, expect_equal, folder,
+                    have_driver, run, wait_for)
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 SPEC = ["--source", "synthetic:4096:u8", "--batch", "4"]
-
 
 
 def reads(process, event, n=1):
@@ -117,6 +118,10 @@ def test_the_daemon_is_killed_while_clients_wait():
         fed = daemon.consume(*SPEC, "--step-ms", "1")
         reads(waiting, "batch")
         reads(fed, "batch", 3)
+        # Nothing more comes: it is within next when the end comes.
+        daemon.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        expect(fed.poll() is None, "it waits")
         daemon.process.kill()
         began = time.monotonic()
         output, _ = fed.communicate(timeout=10)
@@ -167,6 +172,66 @@ def test_fork():
         expect_equal(len(child), 1, f"the child is refused: {events}")
         expect("fork" in child[0]["text"], child[0]["text"])
         expect_equal(len([e for e in events if e["event"] == "batch"]), 6, "the parent goes on")
+
+
+# A client whose connection a child of it keeps open.
+PARENT = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import rawpeer
+peer = rawpeer.RawPeer(sys.argv[2])
+peer.send(rawpeer.synthetic_job())
+peer.expect(rawpeer.BATCH_READY)
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def process_numbered(number):
+    """A process with this pid, or None where the next pid cannot be chosen."""
+    for _ in range(20):
+        try:
+            with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+                file.write(str(number - 1))
+        except OSError:
+            return None
+        process = subprocess.Popen(["sleep", "60"])
+        if process.pid == number:
+            return process
+        process.kill()
+        process.wait()
+    return None
+
+
+def test_a_client_is_a_process_and_no_number():
+    """Its leases end with it, whoever keeps its connection open, and whoever gets its pid."""
+    with Daemon() as daemon:
+        for again in (False, True):
+            parent = subprocess.Popen([sys.executable, "-B", "-c", PARENT, HERE, daemon.socket],
+                                      stdout=subprocess.PIPE, text=True)
+            child = int(parent.stdout.readline())
+            expect_equal([job["pid"] for job in daemon.jobs()], [parent.pid], "pid of the job")
+            if again:
+                daemon.process.send_signal(signal.SIGSTOP)
+            parent.kill()
+            parent.wait()
+            parent.stdout.close()
+            other = process_numbered(parent.pid) if again else None
+            if again and not other:
+                print("     skipped: the next pid cannot be chosen here")
+            daemon.process.send_signal(signal.SIGCONT)
+            began = time.monotonic()
+            wait_for(lambda: not daemon.jobs(), "its job ends", 5)
+            took = time.monotonic() - began
+            expect(took < 1 + 2 * SANITIZED, f"{took:.2f} s")
+            expect_equal(used(daemon), 0, "bytes in slots")
+            if other:
+                expect(other.poll() is None, "the other process is there")
+                other.kill()
+                other.wait()
+            os.kill(child, signal.SIGKILL)
 
 
 def test_ten_kills_of_the_daemon():
@@ -320,7 +385,7 @@ run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_d
      test_the_daemon_is_killed_while_clients_wait,
      test_the_daemon_is_stopped_while_a_client_waits,
      test_a_client_that_exits_with_batches_pending, test_an_orderly_end_tells_the_clients,
-     test_fork, test_ten_kills_of_the_daemon, test_clients_come_and_go,
+     test_fork, test_a_client_is_a_process_and_no_number, test_ten_kills_of_the_daemon, test_clients_come_and_go,
      test_one_process_opens_and_closes_many_jobs, test_random_kills,
      test_run_passes_on_the_exit_status, test_run_serves_its_command,
      test_many_files_at_once, test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])
