@@ -12,59 +12,7 @@
 
 #include <cmocka.h>
 
-#include "group_dir.h"
-
-#define FILES_MAX 4
-
-static struct token_windows windows_of(uint32_t seq, enum sample_dtype width)
-{
-    return (struct token_windows){.seq = seq, .stride = seq, .width = width, .out = SAMPLE_I32};
-}
-
-/* A source of the files, up to a NULL. */
-static int open_tokens(const char *const *files, const struct token_windows *windows,
-                       struct source **source_p, struct failure *failure)
-{
-    int fds[FILES_MAX];
-    struct source_spec spec = {
-        .kind = SOURCE_KIND_TOKENS, .name = "tokens:test", .tokens = *windows, .fds = fds};
-
-    for (; files[spec.n_fds]; spec.n_fds++)
-        fds[spec.n_fds] = openat(dir.fd, files[spec.n_fds], O_RDONLY | O_CLOEXEC);
-    spec.fd_names = files;
-    int r = source_new(&spec, NULL, source_p, failure);
-    if (r == 0) {
-        assert_true(source_matches(*source_p, &spec));
-        spec.tokens.seq++;
-        assert_false(source_matches(*source_p, &spec));
-    }
-    for (size_t i = 0; i < spec.n_fds; i++)
-        close(fds[i]);
-    return r;
-}
-
-static struct source *opened(const char *const *files, const struct token_windows *windows)
-{
-    struct source *source = NULL;
-    struct failure failure = {0};
-
-    if (open_tokens(files, windows, &source, &failure) < 0)
-        fail_msg("%s: %s", files[0], failure.text);
-    return source;
-}
-
-static void refused(const char *const *files, const struct token_windows *windows, int code,
-                    const char *why)
-{
-    struct source *source = NULL;
-    struct failure failure = {0};
-    int before = open_fds();
-
-    assert_int_equal(open_tokens(files, windows, &source, &failure), code);
-    if (!strstr(failure.text, why))
-        fail_msg("\"%s\" lacks \"%s\"", failure.text, why);
-    assert_int_equal(open_fds(), before);
-}
+#include "token_source.h"
 
 static void fill(struct source *source, uint64_t index, struct sample_key key, void *out)
 {
