@@ -71,6 +71,16 @@ static int visible_list(struct visible *visible, struct failure *failure)
     return 0;
 }
 
+/* Whether a UUID begins so. The part of a GPU is known as MIG-, and its UUID here as any other. */
+static bool uuid_begins(const char *uuid, const char *prefix)
+{
+    if (strncmp(prefix, "MIG-", 4) == 0) {
+        uuid += 4;
+        prefix += 4;
+    }
+    return strncasecmp(uuid, prefix, strlen(prefix)) == 0;
+}
+
 /* "cuda:0 GPU-..., cuda:1 GPU-...": of all, or of those that begin with prefix. */
 static const char *visible_text(const struct visible *visible, const char *prefix, char *text,
                                 size_t size)
@@ -79,7 +89,7 @@ static const char *visible_text(const struct visible *visible, const char *prefi
 
     *text = '\0';
     for (int i = 0; i < visible->n && used < size; i++) {
-        if (strncasecmp(visible->uuids[i], prefix, strlen(prefix)) == 0)
+        if (uuid_begins(visible->uuids[i], prefix))
             used += (size_t)snprintf(text + used, size - used, "%scuda:%d %s", used ? ", " : "", i,
                                      visible->uuids[i]);
     }
@@ -107,7 +117,7 @@ static int resolve_prefix(const char *wanted, const struct visible *visible,
     int found = -1;
 
     for (int i = 0; i < visible->n; i++) {
-        if (strncasecmp(visible->uuids[i], wanted, strlen(wanted)) != 0)
+        if (!uuid_begins(visible->uuids[i], wanted))
             continue;
         if (found >= 0)
             return failure_set(failure, -EINVAL, "device %s is the beginning of several: %s",

@@ -232,7 +232,8 @@ PINCLIENT_API int pinclient_spec_flip(struct pinclient_spec *spec, double probab
 PINCLIENT_API int pinclient_spec_batch(struct pinclient_spec *spec, uint32_t batch);
 
 /** `cuda:N` (N as this process counts, after CUDA_VISIBLE_DEVICES), a GPU's UUID or a unique prefix
- *  of it ("GPU-8f1c"), `host`, or `auto` (default): this process's first GPU, else the host.
+ *  of it ("GPU-8f1c"; "MIG-8f1c" for a part of a GPU that this process sees), `host`, or `auto`
+ *  (default): this process's first GPU, else the host.
  *  @return 0 or -EINVAL */
 PINCLIENT_API int pinclient_spec_device(struct pinclient_spec *spec, const char *device);
 

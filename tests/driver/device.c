@@ -63,6 +63,8 @@ static int device_by_name(const char *name, int count)
         return number >= 0 && number < count ? (int)number : -1;
     for (int i = 0; i < count; i++) {
         uuid_format(i, uuid, sizeof uuid);
+        if (driver_settings.slice)
+            memcpy(uuid, "MIG", 3);
         if (strlen(name) > 4 && !strncmp(uuid, name, strlen(name)))
             return i;
     }

@@ -21,6 +21,7 @@
  *   PINSERVE_DRIVER_NO_IPC         nor as an IPC handle
  *   PINSERVE_DRIVER_NO_READ_ONLY   host memory cannot be registered read-only
  *   PINSERVE_DRIVER_NO_REGISTER    nor registered at all
+ *   PINSERVE_DRIVER_REGISTERED     the name of a file: a byte longer with each registration
  *   PINSERVE_DRIVER_VERSION        of the driver (that of the header): before 12080 many pieces
  *                                  are not copied by one call, before 13000 by another one
  *   PINSERVE_DRIVER_NO_IMPORT      rings of other processes cannot be opened, as from a foreign

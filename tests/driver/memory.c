@@ -112,6 +112,18 @@ static bool is_mapped(uintptr_t first, uintptr_t end, bool to_write)
     return found;
 }
 
+/* A byte more in a file that a test counts. */
+static void register_count(void)
+{
+    const char *path = getenv("PINSERVE_DRIVER_REGISTERED");
+    FILE *file = path ? fopen(path, "ae") : NULL;
+
+    if (!file)
+        return;
+    putc('.', file);
+    fclose(file);
+}
+
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags)
 {
     bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
@@ -127,6 +139,7 @@ CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (driver_host_memory(address, bytes) != HOST_MEMORY_PAGEABLE)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    register_count();
     pthread_mutex_lock(&driver_lock);
     return leave(range_new(RANGE_REGISTERED, (uintptr_t)address, bytes) ? CUDA_SUCCESS
                                                                         : CUDA_ERROR_OUT_OF_MEMORY);

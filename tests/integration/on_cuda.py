@@ -7,7 +7,8 @@ import os
 import subprocess
 import threading
 
-from daemon import (GPU, RING, Daemon, expect, expect_equal, have_driver, run, wait_for)
+from daemon import (GPU, RING, Daemon, environment, expect, expect_equal, folder, have_driver, run,
+                    wait_for)
 
 SPEC = ["--source", "synthetic:3x32x32:u8:500", "--batch", "16", "--last", "partial", "--epochs",
         "2", "--checksum"]
@@ -194,10 +195,39 @@ def test_devices_are_told_apart_by_uuid():
         expect_equal(daemon.bench(*short, "auto")["delivery"], "host", "the first GPU or else host")
 
 
+def test_a_part_of_a_device_is_found():
+    """The client knows it by a UUID that the daemon does not: cuda:0, or MIG- as nvidia-smi writes."""
+    if GPU:
+        return
+    with Daemon(driver=True, env={"PINSERVE_DRIVER_DEVICES": "3"}) as daemon:
+        daemon.env = environment(True, PINSERVE_DRIVER_SLICE="1", PINSERVE_DRIVER_DEVICES="3")
+        short = ["--source", "synthetic:64", "--batch", "4", "--batches", "5", "--device"]
+        refused = daemon.pinctl("bench", *short, "cuda:7", check=False).stderr
+        mig = refused.split("cuda:1 GPU-")[1].split(",")[0].strip()
+        uuids = [d["uuid"] for d in daemon.ask("devices")["devices"] if d["uuid"] != "host"]
+        expect(f"GPU-{mig}" not in uuids, f"{mig} is no UUID of {uuids}")
+        for visible, wanted in ((f"MIG-{mig}", "cuda:0"), (f"MIG-{mig}", "auto"),
+                                (f"MIG-{mig}", f"MIG-{mig}"), ("0,1", f"MIG-{mig}"),
+                                ("1", f"MIG-{mig[:9]}"), ("1,2", f"GPU-{mig}")):
+            daemon.env["CUDA_VISIBLE_DEVICES"] = visible
+            client = daemon.consume(*short, wanted, "--batches", "2", "--hold", "2", "--wait")
+            for _ in range(3):
+                line = client.stdout.readline()
+                expect('"error"' not in line, f"{visible}, {wanted}: {line}")
+            job = daemon.jobs()[0]
+            expect_equal((job["device"], job["delivery"]), (uuids[1], "copy"), f"{visible}, {wanted}")
+            client.communicate()
+        for wanted in ("MIG-0", f"MIG-{mig}0"):
+            result = daemon.pinctl("bench", *short, wanted, check=False)
+            expect(result.returncode == 1 and wanted in result.stderr and mig in result.stderr,
+                   f"the error lists what is there: {result.stderr}")
+
+
 if __name__ == "__main__" and have_driver():
     run([test_release_waits_for_the_stream, test_two_clients_at_once,
          test_a_client_of_another_user, test_nothing_is_left_on_the_device,
          test_delivery_in_place_needs_no_process,
          test_registrations_do_not_grow_with_batches, test_rings_are_off,
          test_device_memory_has_a_limit,
-         test_faults_of_the_driver, test_devices_are_told_apart_by_uuid])
+         test_faults_of_the_driver, test_devices_are_told_apart_by_uuid,
+         test_a_part_of_a_device_is_found])
