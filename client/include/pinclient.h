@@ -154,9 +154,9 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  *   relative to DIR, then blanks and an integer, the label, or nothing (on all lines: label is -1).
  *   Other files than images are found when they are decoded
  * - `tar:PATTERN`: WebDataset shards; PATTERN is a path with `{000..099}` ranges (taken in the
- * order of counting, the last range fastest), a glob (its files sorted by bytes), or both. A sample
- *   is the image among the members of one key (jpg, jpeg, png, webp); label is the integer in `cls`,
- *   or -1
+ *   order of counting, the last range fastest), a glob (its files sorted by bytes), or both. A
+ *   sample is the image among the members of one key (jpg, jpeg, png, webp); label is the integer
+ *   in `cls`, or -1
  * - `tar:PATTERN,fields=F+F+...`: what of a sample is wanted; a sample that lacks a field is an
  *   error. F is what a member's name has behind the first dot of its base name:
  *   - `jpg`, `seg.png`, ... or `image` (whichever is there): tensor "image", the first; at most one
@@ -171,11 +171,41 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  *   u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64): one sample for each element of the first
  *   dimension, tensor "data" of its type and shape. `,labels=FILE.npy` behind it names an array of
  *   integers, one a sample; label is -1 without
- * - `tokens:PATTERN[:u16|u32|i32][,stride=N|random][,out=i32|i64][,vocab=N]`: files of bare
- *   integers (u16); a sample is a window of seq + 1 of them (see pinclient_spec_seq()) within one
- *   file, tensor "tokens" of int32 (or int64). Windows begin every N tokens (seq), or at random
- *   places, anew in each epoch, which has as many as with a stride of seq. With vocab a token that
- *   is not below N is a bad sample. label is -1
+ * - `tokens:PATTERN[:u16|u32|i32][,OPTION]...`: files of integers; a sample is a window of seq + 1
+ *   of them (see pinclient_spec_seq()) within one file, tensor "tokens" of int32. label is -1. What
+ *   a file is its bytes tell, and files of a pattern may differ:
+ *   - one of llm.c: behind 1,024 bytes with the magic number 20240520 and version 1 uint16, with
+ *     20240801 and any version from 1 on uint32. The header is never taken for tokens, and their
+ *     number in it must agree with the file's size
+ *   - one of Megatron-LM: STEM.bin with its index STEM.idx beside it, either of which is named;
+ *     uint16 or int32. The index says where documents begin
+ *   - else bare integers, of type u16 unless another one is given
+ *
+ *   A type or an offset that a header or an index contradicts is refused. A bare file and one of
+ *   llm.c are one document. Options:
+ *   - `stride=N`: windows begin every N tokens; default seq. `random` (or `stride=random`): at
+ *     random places, anew in each epoch, which has as many as with a stride of seq
+ *   - `out=i64`: of int64
+ *   - `vocab=N`: a token that is not below N is a bad sample
+ *   - `offset=N`: bare files begin with N bytes that are no tokens
+ *   - `documents=within`: windows begin at the stride (or at random) inside each document and end
+ *     in it; shorter documents are left out. `across` (default): the file's tokens as they lie
+ *   - `position`, `document`: further tensors, int64 [batch, seq + 1]: the index of each token in
+ *     its document, and the number of its document, counted from 0 over all files in their order
+ * - `tokens:blend=WEIGHT:PATTERN[,WEIGHT:PATTERN]...[,OPTION]...`: parts that are mixed by weight.
+ *   A weight is a decimal above 0 with at most nine digits behind the point; a type may stand
+ *   behind each pattern, and is the same for all. An epoch has N samples, as many as all parts
+ *   together. Weights become whole numbers W of sum T: reduced, if T is then at most 65,536; else T
+ *   is 65,536, shared out by largest remainders, and each part has at least 1. A table of T places
+ *   holds part k W[k] times: place p goes, of the parts k whose count c so far has c * T < (p + 1)
+ *   * W[k], to the one with the smallest (c + 1) / W[k], of equal ones the first; so at every place
+ *   a count is less than one away from its share. Sample s is drawn from part k = table[s mod T].
+ *   It is draw number j = (s div T) * W[k] + (places of k before s mod T) of the epoch, and, with
+ *   M[k] draws an epoch, g = epoch * M[k] + j of all. Of the part's n[k] samples it is number g mod
+ *   n[k] in pass g div n[k]; with shuffle `full` it is what stands there in the pass's permutation
+ *   of the part. So each sample of a part comes once before any comes twice, small parts repeat
+ *   within an epoch, and large ones go on in the next. With random windows each begins anywhere in
+ *   its part
  * - `synthetic:SHAPE[:u8|f32[:N]]`: N samples (65,536) of a shape like 3x224x224, of pseudo-random
  *   values that depend on the sample's number only
  *

@@ -306,7 +306,7 @@ class Batch(Mapping[str, Any]):
 
     - `image`: uint8 [samples, height, width, 3], or what the loader's transform makes of it; or
       `data`, of sources of raw samples, in their shape and type; or `tokens`, int32 or int64
-      [samples, seq + 1]
+      [samples, seq + 1], with `position` and `document`, int64, where they were asked for
     - `label`: int64 [samples]; -1 where the source has no labels
     - `index`: int64 [samples], the samples' numbers in the dataset
     - `status`: uint8 [samples]: 0; 1 for padding, which repeats samples to fill the last batch; 2

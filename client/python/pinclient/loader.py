@@ -31,8 +31,8 @@ class Loader:
 
     - `source`: `folder:DIR`, `folder:DIR,list=FILE`, `tar:PATTERN`,
       `tar:PATTERN,fields=jpg+cls+json:4096`, `records:FILE.npy`, `tokens:PATTERN`,
-      `synthetic:3x224x224`, as in pinclient.h; a path alone is a folder. Opened by this process,
-      with its rights
+      `tokens:blend=0.7:PATTERN,0.3:PATTERN`, `synthetic:3x224x224`, as in pinclient.h; a path alone
+      is a folder. Opened by this process, with its rights
     - `batch_size`: samples of a batch, of this rank
     - `image`: `random-crop:SIZE`, `center-crop:SIZE[:SHORTER-SIDE]`, or None for raw samples;
       `,filter=bicubic` and `,orient=exif` may stand behind a crop
