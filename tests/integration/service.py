@@ -7,6 +7,7 @@ service.py PINSERVED PINCTL [unittest arguments]
 import contextlib
 import ctypes
 import grp
+import json
 import os
 import resource
 import shutil
@@ -339,6 +340,55 @@ class Memory(Case):
         log = self.log_of(child)
         self.assertEqual(log.count("LimitMEMLOCK="), 1, log)
         self.stop(child)
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """A cgroup with this limit; None where none can be made."""
+    for base, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                       ("/sys/fs/cgroup", "memory.max")):
+        path = os.path.join(base, f"pinserve-test-{os.getpid()}")
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        try:
+            with open(os.path.join(path, name), "w") as file:
+                file.write(str(limit))
+        except OSError:
+            os.rmdir(path)
+            continue
+        yield path
+        end = time.monotonic() + PATIENCE
+        while os.path.exists(path) and time.monotonic() < end:
+            try:
+                os.rmdir(path)
+            except OSError:  # its last process is on its way out
+                time.sleep(0.02)
+        return
+    yield None
+
+
+class Cgroup(Case):
+    def test_the_limit_of_a_cgroup(self):
+        """1 GiB: 50% is half of it, 2 GiB are refused, and so is what is not left of it."""
+        with memory_cgroup(1 << 30) as path:
+            if not path:
+                self.skipTest("no cgroup with a limit of memory can be made here")
+
+            def enter():
+                with open(os.path.join(path, "cgroup.procs"), "w") as file:
+                    file.write("0")
+
+            child = self.start("--set", "pool.max=50%", preexec_fn=enter)
+            self.ready(child)
+            self.assertEqual(json.loads(self.pinctl().stdout)["pinned_max"], 536870912)
+            self.stop(child)
+            self.refused(self.start("--set", "pool.max=2GiB", preexec_fn=enter),
+                         "pool.max = 2 GiB is more than the limit of memory, 1 GiB", "cgroup")
+            self.refused(self.start("--set", "pool.max=1GiB", "--set", "pool.min=1GiB",
+                                    preexec_fn=enter),
+                         "pool.min = 1 GiB is more than what is free: ", path)
 
 
 class Settings(Case):
