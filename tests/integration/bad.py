@@ -314,6 +314,9 @@ def test_malformed_files_without_end():
         daemon.bench(*spec, "--epochs", "2")
         lines = daemon.log().splitlines()[before:]
         expect(len(lines) <= 20, f"{len(lines)} lines:\n" + "\n".join(lines))
+        for i, why in enumerate(("JPEG: ", "JPEG: ", "65500x65500 = 4290250000 pixels", "is gzip data",
+                                 "is BMP data")):
+            expect(any(f"c0/{i:05}.jpg: {why}" in line for line in lines), f"{i}, {why}: {lines}")
         expect_equal(daemon.ask("stats")["bad"], 20000, "the counter")
         seen = [daemon.resident()]
         for epochs in (3, 4):

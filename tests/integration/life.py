@@ -170,7 +170,7 @@ def test_fork():
         events = daemon.batches(*SPEC, "--fork", "--hold", "1", "--batches", "6")
         child = [event for event in events if event["event"] == "error"]
         expect_equal(len(child), 1, f"the child is refused: {events}")
-        expect("fork" in child[0]["text"], child[0]["text"])
+        expect("forked" in child[0]["text"], child[0]["text"])
         expect_equal(len([e for e in events if e["event"] == "batch"]), 6, "the parent goes on")
 
 
