@@ -17,6 +17,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 #define POOL_MAX_DEFAULT (64 * GIB)
+#define TEXT_LINE_BYTES 160 /* of a printed text; a line that is read has at most 198 */
 
 static void *key_place(struct config *config, const struct config_key *key)
 {
@@ -261,6 +262,41 @@ static void print_units(const struct unit *units, uint64_t number, FILE *stream)
     fprintf(stream, "%" PRIu64 "%s", number / units->size, number ? units->text : "");
 }
 
+/* Lines that go on are stripped, joined by a blank, and may be comments. */
+static bool may_break(const char *text, size_t at)
+{
+    return at > 0 && text[at] == ' ' && text[at - 1] != ' ' && text[at - 1] != '\t' &&
+           !strchr(" \t;#", text[at + 1]);
+}
+
+/* With what is between it and its key. A line of the file is bounded: a long text goes on in
+ * indented ones. What looks like a comment must stand at the equals sign. */
+static void print_text(const char *text, FILE *stream)
+{
+    size_t left = strlen(text);
+
+    if (*text == ';' || *text == '#')
+        fputs("=", stream);
+    else
+        fputs(left > TEXT_LINE_BYTES ? " =\n " : " = ", stream);
+    while (left > TEXT_LINE_BYTES) {
+        size_t at = TEXT_LINE_BYTES;
+
+        while (at > 0 && !may_break(text, at))
+            at--;
+        if (at == 0)
+            at = TEXT_LINE_BYTES;
+        while (at < left && !may_break(text, at))
+            at++;
+        if (at == left)
+            break;
+        fprintf(stream, "%.*s\n ", (int)at, text);
+        text += at + 1;
+        left -= at + 1;
+    }
+    fputs(text, stream);
+}
+
 static void print_value(const struct config *config, const struct config_key *key, FILE *stream)
 {
     static const struct unit bytes[] = {
@@ -276,10 +312,10 @@ static void print_value(const struct config *config, const struct config_key *ke
 
     switch (key->type) {
     case TYPE_TEXT:
-        fputs(*(char *const *)place, stream);
+        print_text(*(char *const *)place, stream);
         return;
     case TYPE_MODE:
-        fprintf(stream, "%04o", (unsigned)*(const mode_t *)place);
+        fprintf(stream, " = %04o", (unsigned)*(const mode_t *)place);
         return;
     case TYPE_WORD:
         number = (uint64_t) * (const int *)place;
@@ -295,6 +331,7 @@ static void print_value(const struct config *config, const struct config_key *ke
         number = *(const uint64_t *)place;
         break;
     }
+    fputs(" = ", stream);
     if (key->zero && !number)
         fputs(key->zero, stream);
     else if (key->type == TYPE_BYTES)
@@ -318,7 +355,7 @@ void config_print(const struct config *config, FILE *stream)
             fprintf(stream, "%s[%s]\n", *section ? "\n" : "", config_keys[i].section);
             section = config_keys[i].section;
         }
-        fprintf(stream, "%s = ", config_keys[i].name);
+        fputs(config_keys[i].name, stream);
         print_value(config, &config_keys[i], stream);
         fputc('\n', stream);
     }

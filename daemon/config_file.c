@@ -79,7 +79,8 @@ static int take_line(void *user, const char *section, const char *name, const ch
 
     if (reader->value_line && reader->indented) {
         if (length + 1 + strlen(value) < sizeof reader->value)
-            snprintf(reader->value + length, sizeof reader->value - length, " %s", value);
+            snprintf(reader->value + length, sizeof reader->value - length, "%s%s",
+                     length ? " " : "", value);
         else
             fail(reader, reader->line, "the value is too long");
         return 1;

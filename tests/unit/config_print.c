@@ -61,6 +61,43 @@ static void test_print_reads_back(void **state)
     config_deinit(&b);
 }
 
+/* value, as it is read; then printed and read again. */
+static void assert_text_survives(const char *text, const char *value)
+{
+    struct config config, again;
+    struct failure failure = {0};
+
+    config_init(&config, 100 * GIB);
+    config_init(&again, 100 * GIB);
+    if (read_text(&config, text, &failure) < 0)
+        fail_msg("%s", failure.text);
+    assert_string_equal(config.device_program, value);
+    char *printed = print(&config);
+    if (read_text(&again, printed, &failure) < 0)
+        fail_msg("%s", failure.text);
+    assert_string_equal(again.device_program, value);
+    free(printed);
+    config_deinit(&config);
+    config_deinit(&again);
+}
+
+#define X16 "xxxxxxxxxxxxxxxx"
+#define X160 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16
+#define KEY "[daemon]\ndevice_program"
+
+/* A line holds 198 bytes; lines that go on are joined by a blank, and may be comments. */
+static void test_texts_survive(void **state)
+{
+    (void)state;
+    assert_text_survives(KEY "=" X160 "\n " X160 "y\n", X160 " " X160 "y");
+    assert_text_survives(KEY "=a  b\n " X160 X16 "\n c\n", "a  b " X160 X16 " c");
+    assert_text_survives(KEY " =\n y\n\tz\n", "y z");
+    assert_text_survives(KEY "=;y\n", ";y");
+    assert_text_survives(KEY "=#" X160 " #y\n z\n", "#" X160 " #y z");
+    assert_text_survives(KEY "=" X16 " y " X160 "\n z\n", X16 " y " X160 " z");
+    assert_text_survives(KEY "=\n", "");
+}
+
 /* Appends "section.key" of each key of a file, in order. */
 static void list_keys(const char *text, FILE *list)
 {
@@ -161,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_print_reads_back),
+        cmocka_unit_test(test_texts_survive),
         cmocka_unit_test(test_defaults_of_the_configuration_file),
         cmocka_unit_test(test_defaults_of_the_manual_page),
     };
