@@ -1,11 +1,8 @@
 """Folders with file lists, of many files, and with files that change while they are in use."""
 
-import contextlib
 import io
 import json
 import os
-import shutil
-import tempfile
 
 import large_folder
 from daemon import (PATIENCE, SANITIZED, Daemon, expect, expect_equal, folder, program, run,
@@ -226,17 +223,6 @@ CLASSES, EACH = 100, 200
 BYTES_A_FILE = 64
 
 
-@contextlib.contextmanager
-def memory_folder():
-    """In memory where that is to be had: making files takes longer than indexing them."""
-    path = tempfile.mkdtemp(prefix="pinserve-data-",
-                            dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
-
-
 def test_many_files():
     """Indexing tells how far it is, ends at once when it is not wanted any more, and is done once, in
     bounded memory."""
@@ -245,8 +231,7 @@ def test_many_files():
             # The sanitizers want to be the first library.
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
     files = CLASSES * EACH
-    with memory_folder() as path, Daemon(f"limits.index={files * BYTES_A_FILE}",
-                                         env=slow) as daemon:
+    with folder() as path, Daemon(f"limits.index={files * BYTES_A_FILE}", env=slow) as daemon:
         large_folder.make(f"{path}/d", CLASSES, EACH)
         large_folder.write_list(f"{path}/l.txt", CLASSES, EACH)
         for paths in ([f"{path}/d"], [f"{path}/d", f"{path}/l.txt"]):
