@@ -25,6 +25,7 @@ struct config {
     char *socket_group; /* "" : as created */
     enum config_tenant tenant;
     char *device_program; /* "" : pinserved-device beside pinserved, then libexec */
+    char *cache;          /* of indexes: "auto": $CACHE_DIRECTORY, "off", or a directory */
 
     /* [pool] */
     uint64_t pool_min;    /* bytes, at start, for the first device; default 0 */
@@ -61,6 +62,7 @@ struct config {
     uint64_t limits_pinned;             /* bytes; 0: pool.max */
     uint64_t limits_device;             /* bytes of rings; 0: none */
     uint64_t limits_index;              /* bytes of one dataset's index; 1 GiB */
+    uint64_t limits_cache;              /* bytes of daemon.cache, of all tenants; 1 GiB */
 
     /* [log] */
     int log_level;                 /* enum log_level: error, warning, info, debug */

@@ -50,6 +50,11 @@ static bool devices_are_known(const char *text)
     }
 }
 
+static bool cache_is_known(const char *text)
+{
+    return strcmp(text, "auto") == 0 || strcmp(text, "off") == 0 || *text == '/';
+}
+
 #define AT(member) offsetof(struct config, member)
 
 const struct config_key config_keys[] = {
@@ -61,6 +66,8 @@ const struct config_key config_keys[] = {
     {"daemon", "tenant", TYPE_WORD, AT(tenant), "uid", "uid or cgroup", NULL, 0, 0, tenants, NULL},
     {"daemon", "device_program", TYPE_TEXT, AT(device_program), "", "a path", NULL, 0, 0, NULL,
      NULL},
+    {"daemon", "cache", TYPE_TEXT, AT(cache), "auto", "auto, off or an absolute path", NULL, 0, 0,
+     NULL, cache_is_known},
 
     {"pool", "min", TYPE_BYTES, AT(pool_min), "0", "a size such as 512 MiB, 2 GB or 5%", NULL, 0, 0,
      NULL, NULL},
@@ -119,6 +126,8 @@ const struct config_key config_keys[] = {
      "none, or a size such as 512 MiB or 2 GB", "none", 1, 0, NULL, NULL},
     {"limits", "index", TYPE_BYTES, AT(limits_index), "1 GiB",
      "a size such as 1 GiB, at least 4096", NULL, 4096, 0, NULL, NULL},
+    {"limits", "cache", TYPE_BYTES, AT(limits_cache), "1 GiB",
+     "a size such as 1 GiB, at least 1 MiB", NULL, MIB, 0, NULL, NULL},
 
     {"log", "level", TYPE_WORD, AT(log_level), "info", "error, warning, info or debug", NULL, 0, 0,
      levels, NULL},

@@ -118,6 +118,9 @@ static int config_load(struct config *config, const struct arguments *arguments,
     if (r < 0)
         return failure_set(failure, r, "the memory of this machine: %s", strerror(-r));
     config_init(config, memory.total);
+    /* A private daemon may be in another service, whose cache directory is not ours. */
+    if (arguments->private)
+        (void)config_set(config, "daemon.cache=off", failure);
     if (arguments->config_file) {
         r = config_read_file(config, arguments->config_file, failure);
     } else if (!arguments->private) {

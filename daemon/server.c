@@ -17,6 +17,8 @@
 #include "control/peer.h"
 #include "disposal.h"
 #include "log.h"
+#include "proto/cleanup.h"
+#include "source/index_cache.h"
 
 #define TICK_MS 250
 #define STOP_NS UINT64_C(10000000000)
@@ -202,6 +204,27 @@ static void server_loop_init(struct server *server)
     uv_check_start(&server->after_poll, server_after_poll);
 }
 
+/* What is wrong with it costs time when tars are opened, and nothing else. */
+static void server_open_cache(struct server *server)
+{
+    const char *path = server->config->cache;
+    const char *given = getenv("CACHE_DIRECTORY");
+    cleanup_free char *first = NULL;
+    struct failure failure;
+
+    if (strcmp(path, "off") == 0)
+        return;
+    if (strcmp(path, "auto") == 0) {
+        /* systemd separates several by colons. */
+        first = given ? strndup(given, strcspn(given, ":")) : NULL;
+        if (!first || *first != '/')
+            return;
+        path = first;
+    }
+    if (index_cache_new(path, server->config->limits_cache, &server->cache, &failure) < 0)
+        server_warn(server, "indexes are not saved: %s", failure.text);
+}
+
 int server_init(struct server *server, const struct config *config,
                 const struct server_socket *socket, struct failure *failure)
 {
@@ -212,6 +235,7 @@ int server_init(struct server *server, const struct config *config,
     server_lists_init(server);
     server_accounts_init(server);
     server_loop_init(server);
+    server_open_cache(server);
     server->disposal = disposal_new(server_on_disposed, server);
     server->core = core_new(&server->accounts, config->workers_batches);
     if (!server->core || !server->disposal)
@@ -272,6 +296,7 @@ void server_deinit(struct server *server)
         log_error("%u jobs and %u accounts were left over at the end", jobs, accounts);
         server->exit_code = 1;
     }
+    index_cache_free(server->cache);
     if (server->topology)
         topology_free(server->topology);
     uv_loop_close(&server->loop);

@@ -148,6 +148,7 @@ struct server {
     struct disposal *disposal;
 
     struct readers *readers;
+    struct index_cache *cache; /* NULL: indexes are not saved */
     struct topology *topology;
     struct accounts accounts;
     struct core *core;

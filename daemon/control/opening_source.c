@@ -173,6 +173,7 @@ int source_request_from_wire(struct peer *peer, const Pinserve__Source *source,
     if (!request)
         return failure_set(failure, -ENOMEM, "%s: no memory", source->name);
     request->spec.index_bytes_max = peer->server->config->limits_index;
+    request->spec.cache = peer->server->cache;
     if (source->seq > 0 && source->kind != PINSERVE__SOURCE_KIND__SOURCE_TOKENS)
         return failure_set(failure, -EINVAL, "%s: has no sequences; seq %" PRIu32 " is for tokens",
                            source->name, source->seq);

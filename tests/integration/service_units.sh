@@ -28,7 +28,8 @@ systemd-analyze security --offline=yes --threshold=25 --no-pager "$dir/pinserved
 
 said=$(systemd-sysusers --dry-run "$sysusers" 2>&1) || fail "sysusers: $said"
 
-for line in Type=notify User=pinserve LimitMEMLOCK=infinity \
+for line in Type=notify User=pinserve LimitMEMLOCK=infinity CacheDirectory=pinserve \
+    CacheDirectoryMode=0700 \
     'CapabilityBoundingSet=CAP_SETUID CAP_SETGID'; do
     grep -qxF "$line" "$dir/pinserved.service" || fail "$service lacks $line"
 done

@@ -25,6 +25,7 @@ static void test_defaults(void **state)
     assert_string_equal(config.socket_group, "");
     assert_int_equal(config.tenant, CONFIG_TENANT_UID);
     assert_string_equal(config.device_program, "");
+    assert_string_equal(config.cache, "auto");
     assert_int_equal(config.pool_min, 0);
     assert_int_equal(config.pool_max, 0);
     assert_int_equal(config.pool_region, 64 * MIB);
@@ -49,6 +50,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.limits_pinned, 0);
     assert_int_equal(config.limits_device, 0);
     assert_int_equal(config.limits_index, GIB);
+    assert_int_equal(config.limits_cache, GIB);
     assert_int_equal(config.log_level, LOG_LEVEL_INFO);
     assert_int_equal(config.log_lines_per_second, 10);
     assert_int_equal(config_finish(&config, NULL), 0);
@@ -96,6 +98,8 @@ static void test_values_from_file(void **state)
     assert_false(config.device_ipc);
     assert_int_equal(config.device_idle, 0);
     assert_string_equal(config.device_use, "GPU-8f1c, GPU-0a2b");
+    assert_string_equal(config.cache, "/var/cache/p");
+    assert_int_equal(config.limits_cache, 7 * MIB);
     assert_int_equal(config.limits_pinned, 1000001);
     assert_int_equal(config.limits_device, 5120);
     assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);

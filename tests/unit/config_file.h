@@ -24,7 +24,7 @@
 static const char other_values[] =
     "[daemon]\nsocket = /tmp/a b.sock\nsocket_mode = 0600\n"
     "socket_group = gpu\ntenant = cgroup\n"
-    "device_program = /opt/pinserved-device\n"
+    "device_program = /opt/pinserved-device\ncache = /var/cache/p\n"
     "\n[pool]\nmin = 128 MiB\nmax = 3 GiB\nregion = 2 MiB\n"
     "idle = 1500ms\nlock = require\n"
     "\n[placement]\nnuma = strict\ntopology = synthetic:node:2 pu:2\n"
@@ -33,7 +33,7 @@ static const char other_values[] =
     "\n[device]\nipc = off\nrings = off\nidle = 0\ngather = off\ngather_min = 1 MiB\n"
     "gather_max = 5 GiB\nuse = GPU-8f1c, GPU-0a2b\n"
     "\n[limits]\npeers = 5\njobs = 6\npeers_total = 7\n"
-    "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\n"
+    "pinned = 1000001\ndevice = 5 KiB\nindex = 4 KiB\ncache = 7 MiB\n"
     "\n[log]\nlevel = debug\nlines_per_second = 99\n";
 
 static char file_path[160];

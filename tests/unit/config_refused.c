@@ -86,6 +86,8 @@ static void test_wrong_values_name_line_and_what_is_allowed(void **state)
         {"[placement]\ntopology = x.xml\n",
          "2: placement.topology = \"x.xml\" is not allowed: it is empty, xml:FILE or "
          "synthetic:DESCRIPTION"},
+        {"[daemon]\ncache = cache\n",
+         "2: daemon.cache = \"cache\" is not allowed: it is auto, off or an absolute path"},
         {"[device]\nuse = GPU-1,,GPU-2\n",
          "2: device.use = \"GPU-1,,GPU-2\" is not allowed: it is auto, host, host:ADDRESS, or "
          "UUIDs such as GPU-8f1c2a..., with commas between them"},
