@@ -323,7 +323,9 @@ def test_malformed_files_without_end():
             daemon.bench(*spec, "--epochs", "1")
             expect_equal(daemon.ask("stats")["bad"], epochs * 10000, "the counter goes on")
             seen.append(daemon.resident())
-        expect(seen[2] < seen[1] + MIB, f"resident bytes: {seen}")
+        # ThreadSanitizer remembers accesses in memory of its own.
+        if "thread" not in os.environ.get("PINSERVE_SANITIZED", ""):
+            expect(seen[2] < seen[1] + MIB, f"resident bytes: {seen}")
 
 
 run([test_an_empty_file_in_a_batch, test_substitutes_follow_the_order, test_pure_function,
