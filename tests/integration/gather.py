@@ -144,6 +144,28 @@ def test_file_shrinks_while_in_use():
                          "cuda:0")
 
 
+def test_file_is_replaced_while_in_use():
+    """The job goes on in the file that it began with; the next one gathers from the new one."""
+    with folder() as where:
+        path, other = records(where), os.path.join(where, "other.npy")
+        npy(other, "|u1", (N, BYTES), random.Random(9).randbytes(N * BYTES))
+        with Daemon(driver=True) as daemon, Client(daemon, path):
+            wait_for(lambda: gpu(daemon)["gathered_bytes"] > 0, "the file is registered")
+            whole = spec(path, "--epochs", "3", "--checksum")
+            old = daemon.bench(*whole, "--device", "host")["checksum"]
+            results, before = [], gpu(daemon)["gathered_batches"]
+            thread = threading.Thread(target=lambda: results.append(daemon.bench(
+                *whole, "--step-ms", "8", "--device", "cuda:0")["checksum"]))
+            thread.start()
+            wait_for(lambda: gpu(daemon)["gathered_batches"] > before + 5, "batches are gathered")
+            os.rename(other, path)
+            new = daemon.bench(*whole, "--device", "cuda:0")["checksum"]
+            thread.join()
+            expect_equal(results, [old], "the job that runs")
+            expect_equal(new, daemon.bench(*whole, "--device", "host")["checksum"], "a new one")
+            expect(new != old, "other bytes")
+
+
 def test_lost_process_costs_no_byte():
     if GPU:
         return
@@ -209,6 +231,7 @@ def test_clients_die_with_gathers_under_way():
 
 if __name__ == "__main__" and have_driver():
     run([test_the_same_bytes_on_both_paths, test_labels_come_along, test_refusals_leave_the_workers,
-         test_older_drivers, test_file_shrinks_while_in_use, test_lost_process_costs_no_byte,
+         test_older_drivers, test_file_shrinks_while_in_use,
+         test_file_is_replaced_while_in_use, test_lost_process_costs_no_byte,
          test_jobs_share_what_is_registered, test_devices_are_shown_as_they_are,
          test_clients_die_with_gathers_under_way])

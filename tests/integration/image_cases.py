@@ -249,6 +249,7 @@ def test_truncated(tool):
     for progressive in (False, True):
         data = encoded(image, "JPEG", quality=90, progressive=progressive)
         assert "JPEG: " in tool.error(data[:len(data) // 2], "cut.jpg")
+        assert "JPEG: " in tool.error(data[:len(data) // 2] + b"\xff\xd9", "mended.jpg")
         for sample in range(8):
             answer = tool.ask(f"random-crop 8 0 0 7 1 {sample}", data[:len(data) // 2])
             assert answer.startswith("error "), f"progressive {progressive}, sample {sample}"
