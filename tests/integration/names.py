@@ -1,6 +1,7 @@
 """Names as people have them, in folders and shards; shards as GNU tar writes them, in every dialect,
 and as copies that broke off leave them."""
 
+import gzip
 import io
 import json
 import os
@@ -175,5 +176,33 @@ def test_members_out_of_order():
         expect("gnu.tar: key 001 " in events[0]["text"], events[0]["text"])
 
 
+def test_keys_end_at_the_first_dot():
+    """Of the base name: dots of directories are of the key. What lacks a field tells those it has."""
+    with folder() as path, Daemon() as daemon:
+        for name, key, field in (("a/22.0/1.1.png", "a/22.0/1", "1.png"),
+                                 ("d.e/f.seg.png", "d.e/f", "seg.png")):
+            make_files(path, [name])
+            events = daemon.batches("--source", f"tar:{gnu_tar(path, 'gnu', [name])}", *CROP)
+            text = of(events, "error")[0]["text"]
+            expect(f"gnu.tar: sample {key} has no field jpg" in text
+                   and text.endswith(f"its fields are: {field}"), text)
+
+
+def test_compressed_shards_are_refused_in_words():
+    with folder() as path, Daemon() as daemon:
+        make_files(path, ["1.png"])
+        with open(gnu_tar(path, "gnu", ["1.png"]), "rb") as file:
+            data = file.read()
+        for packed, name, what_to_do in ((gzip.compress(data), "gzip", "gunzip"),
+                                         (b"\x28\xb5\x2f\xfd" + data, "zstd", "zstd -d")):
+            with open(f"{path}/packed.tar", "wb") as file:
+                file.write(packed)
+            events = daemon.batches("--source", f"tar:{path}/packed.tar", *CROP)
+            text = of(events, "error")[0]["text"]
+            for part in ("packed.tar", name, what_to_do):
+                expect(part in text, f"{part}: {text}")
+
+
 run([test_names_in_a_folder, test_names_in_a_shard, test_every_dialect_of_gnu_tar,
-     test_shards_that_broke_off, test_members_out_of_order])
+     test_shards_that_broke_off, test_members_out_of_order, test_keys_end_at_the_first_dot,
+     test_compressed_shards_are_refused_in_words])
