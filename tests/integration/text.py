@@ -1,13 +1,17 @@
 """Text as people have it, through a real daemon: files of nanoGPT, llm.c and Megatron-LM, windows
 across and within documents, and blends, against an implementation in NumPy."""
 
+import json
 import os
+import resource
+import subprocess
 import time
 
 import numpy
 
 import text_files
-from daemon import SANITIZED, Daemon, expect, expect_equal, folder, run
+from daemon import (PATIENCE, PINCTL, PINSERVED, SANITIZED, Daemon, environment, expect,
+                    expect_equal, folder, run)
 
 ON_HOST = ("--device", "host")
 TYPES = {2: "<i8", 8: "<i4"}
@@ -291,8 +295,26 @@ def test_a_trillion_tokens_take_no_memory():
            f"memory grew by {large}, with small files by {small}")
 
 
+def test_a_thousand_pairs_with_a_private_daemon():
+    """2,000 descriptors, with the limit on open files that many systems set for a process."""
+    with folder() as path:
+        files = [text_files.write_megatron(f"{path}/p{i:04}", [[30], [21, 20], [5], [44]])
+                 for i in range(1000)]
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft = min(hard, 1024)
+        result = subprocess.run(
+            [PINSERVED, "run", "--set", "device.use=host", "--", PINCTL, "--json", "bench",
+             "--source", f"tokens:{path}/*.bin,documents=within", "--seq", str(SEQ), "--batch", "1000",
+             "--epochs", "1", *ON_HOST], env=environment(), capture_output=True, text=True,
+            timeout=PATIENCE, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE,
+                                                                    (soft, hard)))
+        expect_equal(result.returncode, 0, f"exit status: {result.stderr}")
+        samples = len(text_files.windows(files, SEQ, within=True))
+        expect_equal(json.loads(result.stdout)["samples"], samples // 1000 * 1000, "samples")
+
+
 run([test_files_of_every_kind, test_windows_within_documents, test_random_windows_within_documents,
      test_an_offset_in_bytes, test_what_is_refused, test_a_vocabulary_counts_from_the_files_start,
      test_a_blend_is_a_function_of_position, test_blends_resume_and_other_worlds,
      test_a_blend_of_random_windows, test_a_part_without_a_window_is_refused,
-     test_a_trillion_tokens_take_no_memory])
+     test_a_trillion_tokens_take_no_memory, test_a_thousand_pairs_with_a_private_daemon])
