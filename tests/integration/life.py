@@ -271,6 +271,29 @@ def test_clients_come_and_go():
             expect(seen[19][1] - seen[1][1] < 1 << 20, f"resident bytes: {seen}")
 
 
+def test_epochs_of_one_job():
+    """Twenty passes over 100 files by one job: slots and memory after pass 20 are those of pass 2."""
+    with folder() as path, Daemon("workers.per_numa_node=2") as daemon:
+        images.make_folder(path, classes=5, each=20)
+        client = daemon.consume("--source", f"folder:{path}", "--image", "random-crop:16",
+                                "--batch", "4", "--epochs", "20", "--pause", "50", "--hold", "1",
+                                "--wait")
+        seen = []
+        for batches in (50, 450):
+            reads(client, "batch", batches)
+            # Decoded ahead, and then nothing moves.
+            wait_for(lambda: daemon.jobs()[0]["ready"] >= 3, "the ring is full")
+            seen.append((used(daemon), daemon.fds(), daemon.resident()))
+            if batches == 50:
+                client.stdin.write("\n")
+                client.stdin.flush()
+        wait_for(lambda: daemon.fds() <= seen[0][1], f"no fd more: {seen}")
+        client.communicate()
+        expect_equal(seen[1][0], seen[0][0], "bytes in slots")
+        if not SANITIZED:
+            expect(seen[1][2] - seen[0][2] < 1 << 20, f"resident bytes: {seen}")
+
+
 def test_one_process_opens_and_closes_many_jobs():
     """Each job has a connection of its own, which must not outlive it; nor what it decodes."""
     with folder() as path, Daemon("limits.peers=8", "limits.jobs=3") as daemon:
@@ -385,7 +408,8 @@ run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_d
      test_the_daemon_is_killed_while_clients_wait,
      test_the_daemon_is_stopped_while_a_client_waits,
      test_a_client_that_exits_with_batches_pending, test_an_orderly_end_tells_the_clients,
-     test_fork, test_a_client_is_a_process_and_no_number, test_ten_kills_of_the_daemon, test_clients_come_and_go,
+     test_fork, test_a_client_is_a_process_and_no_number, test_ten_kills_of_the_daemon,
+     test_clients_come_and_go, test_epochs_of_one_job,
      test_one_process_opens_and_closes_many_jobs, test_random_kills,
      test_run_passes_on_the_exit_status, test_run_serves_its_command,
      test_many_files_at_once, test_run_passes_signals_on, test_run_with_a_low_limit_on_locking])
