@@ -163,7 +163,7 @@ PINCLIENT_API void pinclient_spec_free(struct pinclient_spec *spec);
  *   - `cls`: label, which is -1 without
  *   - `npy`, `emb.npy`, ...: tensor of that name, of the type and shape of the first sample's array
  *   - any field with `:N`, like `json:4096`: its bytes, tensor of that name, uint8 [batch, N] with
- *     zeros behind, and how many there are, tensor "json.size", uint32 [batch]. A sample with more
+ *     zeros behind, and how many there are, tensor "json.size", int32 [batch]. A sample with more
  *     is bad
  *
  *   Without an image the first field but `cls` is the first tensor

@@ -14,8 +14,7 @@
 #include "log.h"
 #include "proto/cleanup.h"
 
-#define MAGIC UINT64_C(0x7844496e69507254) /* "TrPinIDx" where the lowest byte comes first */
-#define SETTLED_S 2                        /* a later write could leave the same time until then */
+#define SETTLED_S 2 /* a later write could leave the same time until then */
 #define ALIGN 8u
 
 _Static_assert(sizeof(struct tar_cache_header) % ALIGN == 0, "no padding at its end");
@@ -46,7 +45,7 @@ static void header_init(struct tar_cache_header *header, const struct source *so
     const struct stat *st = &tar->shards[shard].file.st;
 
     *header = (struct tar_cache_header){
-        .magic = MAGIC,
+        .magic = TAR_CACHE_MAGIC,
         .version = TAR_CACHE_VERSION,
         .n_parts = tar->fields.n_parts,
         .dev = st->st_dev,

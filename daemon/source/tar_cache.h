@@ -11,6 +11,7 @@
 #include "source/index_cache.h"
 #include "source/tar.h"
 
+#define TAR_CACHE_MAGIC UINT64_C(0x7844496e69507254) /* "TrPinIDx", the lowest byte first */
 /* Of the format, and of what an index says of the same shard. */
 #define TAR_CACHE_VERSION 1
 

@@ -111,7 +111,7 @@ static int bytes_add(struct parser *parser, struct tar_field *field, const char 
     if (r < 0)
         return r;
     snprintf(name, sizeof name, "%s.size", field->name);
-    return tensor_add(parser, name, SAMPLE_U32, 0, true);
+    return tensor_add(parser, name, SAMPLE_I32, 0, true);
 }
 
 /* The tensor of an image is the first, whatever its place in the text. */

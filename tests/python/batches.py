@@ -1,6 +1,9 @@
 """What a Loader yields: the values that the C client gets, without a copy, in every library's
 hands."""
 
+import io
+import tarfile
+
 import numpy
 import torch
 
@@ -76,6 +79,52 @@ def test_records_and_tokens():
                 expect_equal(batch["tokens"].tolist(),
                              [list(range(16 * i, 16 * i + 17)) for i in batch["index"].tolist()],
                              "values")
+
+
+def write_fields(path, count):
+    """Samples of an image, a label, a caption and an array; returns the arrays and captions."""
+    arrays = [numpy.full((2, 3), i / 4, "f2") for i in range(count)]
+    captions = [b"%d words" % i * (i % 3) for i in range(count)]
+    with tarfile.open(path, "w") as tar:
+        for i, (array, caption) in enumerate(zip(arrays, captions)):
+            out = io.BytesIO()
+            numpy.save(out, array)
+            for field, data in (("jpg", images.jpeg(i)), ("cls", b"%d" % (i * 2)),
+                                ("txt", caption), ("emb.npy", out.getvalue())):
+                info = tarfile.TarInfo(f"{i:03}.{field}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return arrays, captions
+
+
+def test_fields_of_tar_samples():
+    """By their names, in NumPy's and in PyTorch's hands, and beside a transformed image."""
+    with folder() as path, Daemon() as daemon:
+        arrays, captions = write_fields(f"{path}/a.tar", 10)
+        source = f"tar:{path}/a.tar,fields=jpg+cls+txt:20+emb.npy"
+        for kind, transform in (("numpy", None), ("torch", None), ("torch", pinclient.Normalize())):
+            with loader(daemon, source, 4, image="center-crop:16", shuffle=True, tensors=kind,
+                        transform=transform) as batches:
+                for batch in batches:
+                    expect_equal(list(batch), ["image", "label", "index", "status", "txt",
+                                               "txt.size", "emb.npy"], "tensors")
+                    expect_equal(tuple(batch["txt"].shape), (4, 20), "shape")
+                    for row, i in enumerate(batch["index"].tolist()):
+                        expect_equal(batch["label"][row].item(), 2 * i, "label")
+                        size = batch["txt.size"][row].item()
+                        text = bytes(batch["txt"][row].tolist())
+                        expect_equal((text[:size], text[size:].strip(b"\0")), (captions[i], b""),
+                                     "caption")
+                        expect_equal(batch["emb.npy"][row].tolist(), arrays[i].tolist(), "array")
+                if kind == "torch":
+                    expect_equal(batch["emb.npy"].dtype, torch.float16, "dtype")
+        with loader(daemon, f"tar:{path}/a.tar,fields=emb.npy+cls", 4) as batches:
+            first = next(iter(batches))
+            expect_equal(list(first), ["emb.npy", "label", "index", "status"], "without an image")
+            expect_equal(first["emb.npy"].tolist(), [a.tolist() for a in arrays[:4]], "arrays")
+        with loader(daemon, f"tar:{path}/a.tar,fields=emb.npy", 4,
+                    transform=pinclient.Normalize()) as batches:
+            raises(ValueError, lambda: next(iter(batches)), "emb.npy: float16[4, 2, 3]")
 
 
 def test_type_that_a_library_lacks():
@@ -266,7 +315,7 @@ def test_bad_sample():
                "skip")
 
 
-run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens,
+run([test_values_are_those_of_the_c_client, test_images, test_records_and_tokens, test_fields_of_tar_samples,
      test_type_that_a_library_lacks, test_one_epoch_has_each_index_once, test_no_copy, test_dlpack_requests, test_mapping,
      test_transform, test_transform_of_part, test_transform_refuses, test_devices,
      test_errors, test_bad_sample])

@@ -218,6 +218,48 @@ static void what_is_no_npy_file_is_refused(void **state)
     refused("too long");
 }
 
+/* In memory, and within another file. */
+static void bytes_are_parsed_as_files_are(void **state)
+{
+    static const char text[] = "{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3), }";
+    static const uint8_t data[24];
+    uint8_t bytes[512] = {0};
+    struct npy_header header, within;
+    struct failure failure = {0};
+    char path[256];
+
+    (void)state;
+    assert_true(npy_file_write(&dir, "y.npy", 1, text, data, sizeof data));
+    int fd = openat(dir.fd, "y.npy", O_RDONLY | O_CLOEXEC);
+    ssize_t size = pread(fd, bytes + 100, sizeof bytes - 100, 0);
+    close(fd);
+    assert_int_equal(size, 128 + 24);
+    assert_int_equal(npy_parse(bytes + 100, (size_t)size, "m", &header, NULL), 0);
+    assert_int_equal(header.dtype, SAMPLE_F32);
+    assert_true(header.swapped && header.fortran);
+    assert_int_equal(header.offset, 128);
+    assert_int_equal(header.bytes, 24);
+
+    assert_true(temp_dir_write(&dir, "around", bytes, sizeof bytes));
+    snprintf(path, sizeof path, "%s/around", dir.path);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(npy_read_at(fd, 100, (size_t)size, "m", &within, NULL), 0);
+    assert_memory_equal(&within, &header, sizeof header);
+    /* The bytes behind it are not its own. */
+    assert_int_equal(npy_read_at(fd, 100, (size_t)size - 1, "m", &within, &failure), -EINVAL);
+    assert_string_equal(failure.text, "m: is cut off: its header tells of 24 bytes of data, and 23 "
+                                      "are there");
+    for (size_t i = 0; i < (size_t)size; i++) {
+        uint8_t *copy = malloc(i + 1);
+        assert_non_null(copy);
+        memcpy(copy, bytes + 100, i);
+        assert_int_equal(npy_parse(copy, i, "m", &header, &failure), -EINVAL);
+        assert_int_equal(npy_read_at(fd, 100, i, "m", &within, &failure), -EINVAL);
+        free(copy);
+    }
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +271,7 @@ int main(void)
         cmocka_unit_test(odd_headers_are_refused),
         cmocka_unit_test(any_bytes_are_read_or_refused),
         cmocka_unit_test(what_is_no_npy_file_is_refused),
+        cmocka_unit_test(bytes_are_parsed_as_files_are),
     };
 
     return cmocka_run_group_tests_name("npy", tests, dir_make, dir_remove);

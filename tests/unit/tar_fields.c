@@ -63,7 +63,7 @@ static void tensors_come_in_order_and_an_image_first(void **state)
     assert_int_equal(fields.n_tensors, 6);
     assert_string_equal(fields.tensors[0].out.name, "image");
     expect_tensor(&fields, 1, "json", SAMPLE_U8, 1, 4096);
-    expect_tensor(&fields, 2, "json.size", SAMPLE_U32, 0, 0);
+    expect_tensor(&fields, 2, "json.size", SAMPLE_I32, 0, 0);
     assert_string_equal(fields.tensors[3].out.name, "emb.npy");
     expect_tensor(&fields, 4, "x:y", SAMPLE_U8, 1, 7);
     assert_true(fields.tensors[5].is_size);

@@ -28,8 +28,13 @@ enum dialect { USTAR, GNU, PAX };
 struct member {
     const char *name;
     const char *bytes; /* NULL: size of them, made from the name */
-    size_t size;
+    size_t size;       /* 0: bytes is a text */
 };
+
+static inline size_t member_size(const struct member *member)
+{
+    return member->bytes && member->size == 0 ? strlen(member->bytes) : member->size;
+}
 
 static int fds_before;
 
@@ -48,7 +53,7 @@ static inline int check_fds(void **state)
 
 static inline char *member_bytes(const struct member *member)
 {
-    size_t size = member->bytes ? strlen(member->bytes) : member->size;
+    size_t size = member_size(member);
     char *bytes = malloc(size + 1);
 
     assert_non_null(bytes);
@@ -74,7 +79,7 @@ static inline int tar_make(enum dialect dialect, const struct member *members, s
         archive_write_set_format_pax(archive);
     assert_int_equal(archive_write_open_fd(archive, fd), ARCHIVE_OK);
     for (size_t i = 0; i < n; i++) {
-        size_t size = members[i].bytes ? strlen(members[i].bytes) : members[i].size;
+        size_t size = member_size(&members[i]);
         struct archive_entry *entry = archive_entry_new();
         char *bytes = member_bytes(&members[i]);
         archive_entry_set_pathname(entry, members[i].name);
@@ -137,7 +142,7 @@ static inline void expect_sample(struct source *source, uint64_t index, const st
     if (source_read(source, index, &sample, &failure) != 0)
         fail_msg("%s", failure.text);
     assert_int_equal(sample.label, label);
-    assert_int_equal(sample.size, member->bytes ? strlen(member->bytes) : member->size);
+    assert_int_equal(sample.size, member_size(member));
     assert_memory_equal(sample.bytes, bytes, sample.size);
     free(bytes);
     sample_deinit(&sample);

@@ -221,7 +221,7 @@ def transformer(kind: str, transform: Normalize, layouts: Dict[str, Layout],
     """Makes tensors of the framework's own, and gives the batch back behind the work on the current
     stream."""
     others = dict(layouts)
-    image = others.pop("image" if "image" in others else "data")
+    image = others.pop("image" if "image" in others else next(iter(others)))
     if image.dtype != 0 or len(image.shape) != 4:
         raise ValueError("a transform takes uint8 images, and here are "
                          f"{image.name}: {DTYPE_NAME[image.dtype]}{list(image.shape)}")
