@@ -1,7 +1,8 @@
 /*
  * Slow storage for tests, preloaded into pinserved: what it reads of datasets is
  * not in the page cache until it was read once (or never is), and takes a while.
- * It stands before the C library's pread, preadv2 and syscall(SYS_openat2), and syscall(SYS_mlock2).
+ * It stands before the C library's pread, preadv2 and syscall(SYS_openat2), and
+ * syscall(SYS_mlock2).
  *
  *   SLOWIO_MS=N         milliseconds that each open and each read of a file takes
  *   SLOWIO_DIR_MS=N     milliseconds that it takes to open a directory to be listed
