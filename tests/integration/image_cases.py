@@ -333,6 +333,33 @@ def test_no_growth(tool):
     equal(tool.whole(data)[0], rgb(Image.open(io.BytesIO(data))))
 
 
+def test_no_growth_of_any_kind(tool):
+    """What is wrong elsewhere: in chunks beside the image, and in other formats."""
+    image = smooth(90, 70)
+    small = np.zeros((4, 4, 3), int)
+    text = zlib.compress(bytes(1 << 26), 1)
+    heads = {b"zTXt": b"key\0\0", b"iCCP": b"key\0\0", b"iTXt": b"key\0\1\0\0\0"}
+    for kind, head in heads.items():
+        assert "PNG: " in tool.error(png(small, 2, 8, chunks=chunk(kind, head + text)))
+    files = [png(small, 2, 8, chunks=chunk(kind, head + text[:1000]))
+             for kind, head in heads.items()]
+    files += [png(small, 2, 8, chunks=chunk(b"tEXt", b"k\0v") * 1000)[:9000],
+              png(small, 2, 8, chunks=chunk(b"sPLT", b"key\0\x08" + bytes(5))),
+              png(small[:, :, :1], 3, 8), png(small, 2, 8, True)[:60], bomb(65500), bomb(65500, True),
+              encoded(image, "BMP")]
+    for data in (encoded(image, "JPEG", progressive=True), encoded(image, "WEBP"),
+                 encoded(image.convert("CMYK"), "JPEG"), encoded(image, "WEBP", lossless=True)):
+        files.append(data[:len(data) // 2])
+    for round_ in range(150):
+        for data in files:
+            if not tool.ask("whole", data).startswith("error"):
+                tool.read(4, 4)
+        if round_ == 50:
+            before = tool.memory("VmRSS")
+    after = tool.memory("VmRSS")
+    assert after < before + 1024, f"from {before} KiB to {after} KiB"
+
+
 # -- WebP ------------------------------------------------------------------------------------------
 
 def test_webp(tool):

@@ -103,6 +103,23 @@ def test_names_in_a_shard():
                 expect("a b.tar: my photos/-rf.png at 512 is empty" in text, text)
 
 
+def test_names_of_sources():
+    """Nothing in a path is taken for a pattern or an option as long as there is such a file."""
+    with folder() as path, Daemon() as daemon:
+        for name in ("a b", "ä日", "a,b", "a:3:u8", "a=b[1]*?'\"\\"):
+            at = f"{path}/{name}"
+            os.mkdir(at)
+            numpy.save(f"{at}/{name}.npy", numpy.arange(8, dtype="u1"))
+            numpy.arange(65, dtype="u2").tofile(f"{at}/{name}.bin")
+            make_files(at, ["1.png"])
+            os.rename(gnu_tar(at, "gnu", ["1.png"]), f"{at}/{name}.tar")
+            for source in ([f"records:{at}/{name}.npy,labels={at}/{name}.npy"],
+                           [f"records:{at}/{name}.bin:1:u8"], [f"tokens:{at}/{name}.bin", "--seq", "8"],
+                           [f"tar:{at}/{name}.tar", *CROP[:2]]):
+                events = daemon.batches("--source", *source, "--batch", "1", "--batches", "1")
+                expect_equal(len(of(events, "batch")), 1, f"batches of {source}: {events[-1]}")
+
+
 def gnu_tar(path, form, names):
     """A shard of the files of path/in, in this order."""
     subprocess.run(["tar", f"--format={form}", "--no-recursion", "-C", f"{path}/in", "-cf",
@@ -203,6 +220,6 @@ def test_compressed_shards_are_refused_in_words():
                 expect(part in text, f"{part}: {text}")
 
 
-run([test_names_in_a_folder, test_names_in_a_shard, test_every_dialect_of_gnu_tar,
+run([test_names_in_a_folder, test_names_in_a_shard, test_names_of_sources, test_every_dialect_of_gnu_tar,
      test_shards_that_broke_off, test_members_out_of_order, test_keys_end_at_the_first_dot,
      test_compressed_shards_are_refused_in_words])
