@@ -58,28 +58,24 @@ static inline double uniform_z(const uint32_t *counts, uint32_t n)
     return chi_squared_z(chi_squared, n - 1);
 }
 
-/* Of a table of n * n counts, whose two variables should be independent, whatever the margins:
- * (n - 1)^2 degrees of freedom. So it is for values of one sequence and those some places on. */
-static inline double table_chi_squared(const uint32_t *table, uint32_t n)
+/* Of a table of counts of two variables, which should be independent, whatever the margins:
+ * (rows - 1) * (columns - 1) degrees of freedom, for values of one sequence and those some places
+ * on, too. At most 64 rows and columns, none of them empty. */
+static inline double table_z(const uint32_t *table, uint32_t rows, uint32_t columns)
 {
-    double rows[64] = {0}, columns[64] = {0}, sum = 0, chi_squared = 0;
+    double of_row[64] = {0}, of_column[64] = {0}, sum = 0, chi_squared = 0;
 
-    for (uint32_t i = 0; i < n * n; i++) {
-        rows[i / n] += table[i];
-        columns[i % n] += table[i];
+    for (uint32_t i = 0; i < rows * columns; i++) {
+        of_row[i / columns] += table[i];
+        of_column[i % columns] += table[i];
         sum += table[i];
     }
-    for (uint32_t i = 0; i < n * n; i++) {
-        double expected = rows[i / n] * columns[i % n] / sum;
+    for (uint32_t i = 0; i < rows * columns; i++) {
+        double expected = of_row[i / columns] * of_column[i % columns] / sum;
 
         chi_squared += (table[i] - expected) * (table[i] - expected) / expected;
     }
-    return chi_squared;
-}
-
-static inline double table_z(const uint32_t *table, uint32_t n)
-{
-    return chi_squared_z(table_chi_squared(table, n), (double)(n - 1) * (n - 1));
+    return chi_squared_z(chi_squared, (rows - 1.0) * (columns - 1.0));
 }
 
 #endif

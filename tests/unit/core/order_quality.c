@@ -170,8 +170,8 @@ static void measure_again(permutation *permute, uint64_t n, struct verdict *verd
                   bin(permute(seed + kinds[kind].seed_b, epoch + kinds[kind].epoch_b, n, position),
                       n, bins)]++;
         }
-        verdict_add(verdict, table_z(table, bins), "%u samples, a position and %s", (unsigned)n,
-                    kinds[kind].name);
+        verdict_add(verdict, table_z(table, bins, bins), "%u samples, a position and %s",
+                    (unsigned)n, kinds[kind].name);
     }
 }
 
@@ -192,7 +192,7 @@ static void measure_lag(const uint64_t *values, uint64_t n, uint32_t lag, struct
     }
     verdict_add(verdict, uniform_z(apart, 64), "%llu samples, differences %u places on",
                 (unsigned long long)n, lag);
-    verdict_add(verdict, table_z(table, 16), "%llu samples, pairs %u places apart",
+    verdict_add(verdict, table_z(table, 16, 16), "%llu samples, pairs %u places apart",
                 (unsigned long long)n, lag);
     verdict_add(verdict, correlation / sqrt(pairs), "%llu samples, correlation %u places on",
                 (unsigned long long)n, lag);
@@ -260,7 +260,7 @@ static void measure_next_epoch(permutation *permute, uint64_t n, struct verdict 
             place[permute(seed, 1, n, i)] = i;
         for (uint32_t i = 0; i < n; i++)
             table[bin(i, n, 32) * 32 + bin(place[permute(seed, 0, n, i)], n, 32)]++;
-        verdict_add(verdict, table_z(table, 32), "%u samples, places in the next epoch",
+        verdict_add(verdict, table_z(table, 32, 32), "%u samples, places in the next epoch",
                     (unsigned)n);
     }
 }
