@@ -254,12 +254,13 @@ def test_cut():
         expect(isinstance(kind, Shard) or place in failed["text"], f"{place}: {failed}")
         # Later jobs see what is there.
         got = daemon.batches(*arguments(kind))
+        if isinstance(kind, (Folder, Tokens)):
+            refused = of(daemon.batches(*arguments(kind, "--token", saved)), "error")[0]
+            expect("the token is for dataset" in refused["text"], refused["text"])
         if isinstance(kind, Folder):
             expect(name in of(got, "error")[0]["text"], f"{got[-1]}")
         elif isinstance(kind, Tokens):
             expect_equal(samples(kind, got)[0], numbers(0, HALF), "a new job")
-            refused = of(daemon.batches(*arguments(kind, "--token", saved)), "error")[0]
-            expect("the token is for dataset" in refused["text"], refused["text"])
         else:
             text = of(got, "error")[0]["text"]
             expect(os.path.basename(kind.path) in text, f"a new job: {text}")
