@@ -72,6 +72,13 @@ def test_records_and_tokens():
                              "labels")
         tokens = numpy.arange(1000, dtype="u2")
         tokens.tofile(f"{path}/t.bin")
+        with loader(daemon, f"tokens:{path}/t.bin,position,document", 4, seq=16,
+                    tensors="torch") as batches:
+            for batch in batches:
+                expect_equal(batch["position"].dtype, torch.int64, "dtype")
+                expect_equal(batch["position"].tolist(), batch["tokens"].tolist(), "positions")
+                expect_equal(batch["document"].shape, batch["tokens"].shape, "shape")
+                expect_equal(int(batch["document"].max()), 0, "the one document")
         with loader(daemon, f"tokens:{path}/t.bin,out=i64", 4, seq=16, tensors="torch") as batches:
             expect_equal(batches.samples, (1000 - 17) // 16 + 1, "windows")
             for batch in batches:

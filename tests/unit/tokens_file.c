@@ -223,7 +223,7 @@ static void types_of_files_may_differ(void **state)
     for (uint64_t i = 0; i < 33; i++) {
         int r = source_fill(source, i, (struct sample_key){0}, narrow, &label, &failure);
         if (i / 11 == 1) {
-            char why[64];
+            char why[128];
             snprintf(why, sizeof why, "b.bin: token %u at byte %d is more than an int32 holds",
                      (unsigned)firsts[2] + (unsigned)i - 11, 1024 + 4 * ((int)i - 11));
             assert_int_equal(r, -EBADMSG);
