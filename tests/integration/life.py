@@ -67,6 +67,24 @@ def test_pools_shrink():
                  "the pools are empty again")
 
 
+def test_what_is_shown_is_what_is_pinned():
+    """A byte more than 10 MiB: regions are charged, shown and locked in full."""
+    with Daemon("pool.region=4MiB") as daemon:
+        client = daemon.consume("--source", "synthetic:10485761:u8", "--batch", "1", "--depth", "2",
+                                "--batches", "1", "--hold", "1", "--wait")
+        reads(client, "batch")
+        pool = daemon.ask("pools")["pools"][0]
+        expect_equal((pool["regions"], pool["bytes"]), (2, 2 * 12 << 20), "regions")
+        expect_equal(daemon.ask("status")["pinned_bytes"], pool["bytes"], "pinned, of all pools")
+        with open(f"/proc/{daemon.process.pid}/status") as file:
+            sizes = {line.split(":")[0]: int(line.split()[1]) << 10 for line in file
+                     if line.startswith(("VmLck:", "RssShmem:"))}
+        expect_equal(pool["locked_bytes"], sizes["VmLck"], "locked, as the kernel says")
+        expect(sizes["RssShmem"] >= pool["bytes"], f"touched, as the kernel says: {sizes}")
+        expect(pool["locked_bytes"] in (0, pool["bytes"]), f"all or nothing: {pool}")
+        client.communicate()
+
+
 def switches(daemon):
     """How often its threads have gone to sleep: an upper bound of its wake-ups."""
     total = 0
@@ -403,7 +421,8 @@ def test_run_with_a_low_limit_on_locking():
     expect_equal(got.stderr.count("LimitMEMLOCK"), 1, f"one warning: {got.stderr}")
 
 
-run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink, test_an_idle_daemon_sleeps,
+run([test_kill_of_a_client_frees_what_it_held, test_pools_shrink,
+     test_what_is_shown_is_what_is_pinned, test_an_idle_daemon_sleeps,
      test_a_closed_job_keeps_its_leases_readable, test_all_leased_is_an_error_and_no_hang,
      test_the_daemon_is_killed_while_clients_wait,
      test_the_daemon_is_stopped_while_a_client_waits,
