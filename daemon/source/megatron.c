@@ -32,6 +32,7 @@ static const char *const type_names[] = {
 /* One of the arrays behind the header, as it is read. */
 struct column {
     const struct source_file *file;
+    const struct source_progress *progress;
     uint64_t offset; /* bytes, of what is not read yet */
     uint64_t left;   /* numbers that are not read yet */
     size_t width, at, n;
@@ -50,33 +51,45 @@ struct walk {
     struct column lengths, pointers, indices;
 };
 
-static void column_init(struct column *column, const struct source_file *file, uint64_t offset,
-                        uint64_t count, size_t width)
+static void column_init(struct column *column, const struct source_file *file,
+                        const struct source_progress *progress, uint64_t offset, uint64_t count,
+                        size_t width)
 {
     column->file = file;
+    column->progress = progress;
     column->offset = offset;
     column->left = count;
     column->width = width;
     column->at = column->n = 0;
 }
 
+static int column_read(struct column *column, struct failure *failure)
+{
+    uint64_t max = BLOCK_BYTES / column->width;
+
+    if (column->progress && atomic_load(&column->progress->cancelled))
+        return failure_set(failure, -ECANCELED, "%s: reading it was cancelled at byte %" PRIu64,
+                           column->file->name, column->offset);
+    column->n = (size_t)(column->left < max ? column->left : max);
+    column->at = 0;
+    size_t bytes = column->n * column->width;
+    int r = source_read_exactly(column->file->fd, column->block, bytes, column->offset);
+    if (r < 0)
+        return failure_set(failure, r, "%s: %s", column->file->name,
+                           r == -ENODATA ? "became shorter while it was read" : strerror(-r));
+    column->offset += bytes;
+    column->left -= column->n;
+    return 0;
+}
+
 /* The caller knows that there is one more. */
 static int column_next(struct column *column, int64_t *value_p, struct failure *failure)
 {
+    int r = column->at == column->n ? column_read(column, failure) : 0;
     int32_t narrow;
 
-    if (column->at == column->n) {
-        uint64_t max = BLOCK_BYTES / column->width;
-        column->n = (size_t)(column->left < max ? column->left : max);
-        column->at = 0;
-        size_t bytes = column->n * column->width;
-        int r = source_read_exactly(column->file->fd, column->block, bytes, column->offset);
-        if (r < 0)
-            return failure_set(failure, r, "%s: %s", column->file->name,
-                               r == -ENODATA ? "became shorter while it was read" : strerror(-r));
-        column->offset += bytes;
-        column->left -= column->n;
-    }
+    if (r < 0)
+        return r;
     const uint8_t *from = column->block + column->at++ * column->width;
     if (column->width == sizeof narrow) {
         memcpy(&narrow, from, sizeof narrow);
@@ -238,17 +251,12 @@ static int walk_end(const struct walk *walk, struct failure *failure)
     return 0;
 }
 
-static int walk_all(struct walk *walk, struct source_progress *progress, struct failure *failure)
+static int walk_all(struct walk *walk, struct failure *failure)
 {
     int r = walk_begin(walk, failure);
 
-    for (uint64_t i = 0; r == 0 && i < walk->sequences; i++) {
+    for (uint64_t i = 0; r == 0 && i < walk->sequences; i++)
         r = sequence_take(walk, i, failure);
-        if (r == 0 && progress && i % BLOCK_BYTES == 0 && atomic_load(&progress->cancelled))
-            r = failure_set(failure, -ECANCELED,
-                            "%s: reading it was cancelled at sequence %" PRIu64, walk->index->name,
-                            i);
-    }
     return r < 0 ? r : walk_end(walk, failure);
 }
 
@@ -273,11 +281,11 @@ int megatron_read(const struct source_file *index, const struct source_file *fil
         .starts = starts,
     };
     uint64_t pointers = sizeof header + header.sequences * sizeof(int32_t);
-    column_init(&walk.lengths, index, sizeof header, header.sequences, sizeof(int32_t));
-    column_init(&walk.pointers, index, pointers, header.sequences, sizeof(int64_t));
-    column_init(&walk.indices, index, pointers + header.sequences * sizeof(int64_t),
+    column_init(&walk.lengths, index, progress, sizeof header, header.sequences, sizeof(int32_t));
+    column_init(&walk.pointers, index, progress, pointers, header.sequences, sizeof(int64_t));
+    column_init(&walk.indices, index, progress, pointers + header.sequences * sizeof(int64_t),
                 header.documents, sizeof(int64_t));
-    r = walk_all(&walk, progress, failure);
+    r = walk_all(&walk, failure);
     if (r < 0)
         return r;
     megatron.tokens = walk.tokens;

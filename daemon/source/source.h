@@ -135,7 +135,7 @@ bool source_matches(const struct source *source, const struct source_spec *spec)
 const char *source_name(const struct source *source);
 uint64_t source_samples(const struct source *source);
 uint64_t source_fingerprint(const struct source *source); /* of names and sizes */
-uint64_t source_skipped(const struct source *source);     /* files that are no samples */
+uint64_t source_skipped(const struct source *source);     /* files, documents without one */
 uint64_t source_classes(const struct source *source);     /* folder: class folders; else 0 */
 enum source_kind source_kind(const struct source *source);
 

@@ -274,7 +274,12 @@ static void memory_is_bounded_and_reading_cancelled(void **state)
     arena.max = 40;
     assert_int_equal(index_read(&bytes, 36, &starts, &arena, &progress, &megatron, &failure),
                      -ECANCELED);
+    assert_non_null(strstr(failure.text, "t.idx: reading it was cancelled at byte"));
     array_deinit(&starts);
+    /* Documents alone, too. */
+    bytes.n = 0;
+    put_index(&bytes, &(struct index_parts){.documents = documents, .n_documents = 1});
+    assert_int_equal(index_read(&bytes, 0, NULL, NULL, &progress, &megatron, &failure), -ECANCELED);
 }
 
 int main(void)
