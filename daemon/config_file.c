@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdlib.h>
@@ -72,15 +73,29 @@ static char *read_line(char *text, int size, void *stream)
     return text;
 }
 
+/* inih leaves comments behind values on lines that go on. */
+static size_t length_without_comment(const char *value)
+{
+    const char *end = strchr(value, ';');
+
+    while (end && (end == value || !isspace((unsigned char)end[-1])))
+        end = strchr(end + 1, ';');
+    size_t length = end ? (size_t)(end - value) : strlen(value);
+    while (length > 0 && isspace((unsigned char)value[length - 1]))
+        length--;
+    return length;
+}
+
 static int take_line(void *user, const char *section, const char *name, const char *value)
 {
     struct reader *reader = user;
     size_t length = strlen(reader->value);
 
     if (reader->value_line && reader->indented) {
-        if (length + 1 + strlen(value) < sizeof reader->value)
-            snprintf(reader->value + length, sizeof reader->value - length, "%s%s",
-                     length ? " " : "", value);
+        size_t more = length_without_comment(value);
+        if (length + 1 + more < sizeof reader->value)
+            snprintf(reader->value + length, sizeof reader->value - length, "%s%.*s",
+                     length ? " " : "", (int)more, value);
         else
             fail(reader, reader->line, "the value is too long");
         return 1;

@@ -92,6 +92,7 @@ static void test_texts_survive(void **state)
     assert_text_survives(KEY "=" X160 "\n " X160 "y\n", X160 " " X160 "y");
     assert_text_survives(KEY "=a  b\n " X160 X16 "\n c\n", "a  b " X160 X16 " c");
     assert_text_survives(KEY " =\n y\n\tz\n", "y z");
+    assert_text_survives(KEY " = y ; not this\n\tz;z\t; nor this\n ;nor this\n a\n", "y z;z a");
     assert_text_survives(KEY "=;y\n", ";y");
     assert_text_survives(KEY "=#" X160 " #y\n z\n", "#" X160 " #y z");
     assert_text_survives(KEY "=" X16 " y " X160 "\n z\n", X16 " y " X160 " z");
