@@ -27,7 +27,7 @@
 
 #define STEPS_MAX 64
 #define WAITS_MAX 50000 /* of a moment each, until nothing is left: more, and it hangs */
-#define TAR_BYTES 2048
+#define MEMBER_BYTES 1024
 
 enum {
     STEP_KINDS = 8,
@@ -41,7 +41,7 @@ static struct config config;
 static struct server server;
 static uint64_t first_job; /* of the input */
 static int socket_fd = -1; /* the client's end */
-static int files[6];       /* that a client may send; -1: made of the packet's own bytes */
+static int files[8];       /* that a client may send; -1: made of the packet's own bytes */
 
 /* -- the server ------------------------------------------------------------------------------ */
 
@@ -106,20 +106,51 @@ static void on_ready(void *user)
     (void)user;
 }
 
-/* A tar of one member, a text. */
-static int tar_file(void)
+/* One member of a tar, of two blocks. */
+static void write_member(uint8_t *at, const char *name, const void *bytes, size_t size)
 {
-    char bytes[TAR_BYTES] = "a.txt";
+    char *header = (char *)at;
     unsigned sum = 0;
 
-    memcpy(bytes + 100, "0000644\0000000000\0000000000\00000000000005\00000000000000", 48);
-    memset(bytes + 148, ' ', 8);
-    bytes[156] = '0';
-    memcpy(bytes + 257, "ustar\00000", 8);
-    for (int i = 0; i < 512; i++)
-        sum += (unsigned char)bytes[i];
-    snprintf(bytes + 148, 8, "%06o", sum);
-    memcpy(bytes + 512, "text\n", 5);
+    memset(at, 0, MEMBER_BYTES);
+    snprintf(header, 100, "%s", name);
+    memcpy(header + 100, "0000644\0000000000\0000000000", 24);
+    snprintf(header + 124, 12, "%011zo", size);
+    memcpy(header + 136, "00000000000", 12);
+    memset(header + 148, ' ', 8);
+    header[156] = '0';
+    memcpy(header + 257, "ustar\00000", 8);
+    for (int i = 0; i < MEMBER_BYTES / 2; i++)
+        sum += at[i];
+    snprintf(header + 148, 8, "%06o", sum);
+    memcpy(at + MEMBER_BYTES / 2, bytes, size);
+}
+
+static int text_tar(void)
+{
+    uint8_t bytes[2 * MEMBER_BYTES] = {0};
+
+    write_member(bytes, "a.txt", "text\n", 5);
+    return memory_file(bytes, sizeof bytes);
+}
+
+/* Images of 2 x 2 pixels; the second one is cut off. */
+static int image_tar(void)
+{
+    static const uint8_t png[] = {
+        0x89, 'P',  'N',  'G',  '\r', '\n', 0x1a, '\n', 0,    0,    0,    13,   'I',  'H',  'D',
+        'R',  0,    0,    0,    2,    0,    0,    0,    2,    8,    0,    0,    0,    0,    0x57,
+        0xdd, 0x52, 0xf8, 0,    0,    0,    14,   'I',  'D',  'A',  'T',  0x78, 0xda, 0x63, 0x10,
+        0x98, 0xc0, 0x70, 0xc1, 0x01, 0,    0x04, 0x76, 0x01, 0xb1, 0x29, 0x25, 0x8c, 0x70, 0,
+        0,    0,    0,    'I',  'E',  'N',  'D',  0xae, 'B',  0x60, 0x82};
+    uint8_t bytes[7 * MEMBER_BYTES] = {0};
+
+    write_member(bytes, "a.png", png, sizeof png);
+    write_member(bytes + MEMBER_BYTES, "a.cls", "7", 1);
+    write_member(bytes + 2 * MEMBER_BYTES, "b.png", png, sizeof png / 2);
+    write_member(bytes + 3 * MEMBER_BYTES, "b.cls", "8", 1);
+    write_member(bytes + 4 * MEMBER_BYTES, "c.png", png, sizeof png);
+    write_member(bytes + 5 * MEMBER_BYTES, "c.cls", "9", 1);
     return memory_file(bytes, sizeof bytes);
 }
 
@@ -137,9 +168,11 @@ static void make_files(void)
     files[0] = -1;
     files[1] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* empty */
     files[2] = memory_file(npy, sizeof npy - 1);
-    files[3] = tar_file();
+    files[3] = text_tar();
     files[4] = memory_file(tokens, sizeof tokens);
     files[5] = ends[0]; /* no regular file; its other end is closed */
+    files[6] = image_tar();
+    files[7] = memory_file("c/a.png 1\n", 10);
     close(ends[1]);
     rmdir(path);
 }
