@@ -11,7 +11,8 @@ import numpy
 from daemon import PATIENCE, Daemon, expect, expect_equal, folder, run
 
 N, BATCH, PAUSE, DEPTH = 40, 2, 3, 2
-# Before the pause, and certainly not until after it: depth, and what is decoded and read ahead.
+# Before the pause, and certainly not until after it: behind depth and what is decoded ahead. What has
+# just been written is in the page cache, and is not read ahead.
 BEFORE, AFTER = PAUSE * BATCH, (PAUSE + DEPTH + 5) * BATCH
 HALF = N // 2
 OK, BLANK = 0, 3
