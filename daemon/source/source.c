@@ -144,11 +144,6 @@ uint64_t source_classes(const struct source *source)
     return source->classes;
 }
 
-enum source_kind source_kind(const struct source *source)
-{
-    return source->kind;
-}
-
 int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,
                  enum sample_dtype *dtype_p)
 {

@@ -137,7 +137,6 @@ uint64_t source_samples(const struct source *source);
 uint64_t source_fingerprint(const struct source *source); /* of names and sizes */
 uint64_t source_skipped(const struct source *source);     /* files, documents without one */
 uint64_t source_classes(const struct source *source);     /* folder: class folders; else 0 */
-enum source_kind source_kind(const struct source *source);
 
 /* The first tensor, unless it is a decoded image: element type and shape; -EINVAL for images. */
 int source_shape(const struct source *source, uint32_t *shape_p, size_t *n_dims_p,

@@ -189,7 +189,6 @@ static void tells_its_shape(void **state)
     char text[64];
 
     (void)state;
-    assert_int_equal(source_kind(source), SOURCE_KIND_SYNTHETIC);
     assert_false(source_may_wait(source));
     assert_int_equal(source_samples(source), 5000);
     assert_int_equal(source_skipped(source), 0);
