@@ -36,15 +36,17 @@ def make_sources(path):
     images.make_folder(f"{path}/photos", classes=3, each=17)
     for i in range(2):
         images.make_tar(f"{path}/shard-{i}.tar", i * 20, 20)
-    return [f"folder:{path}/photos", f"tar:{path}/shard-*.tar"]
+    return [f"folder:{path}/photos", f"tar:{path}/shard-*.tar,fields=cls:3+image+cls"]
 
 
 def make_plain(path):
-    """Records and tokens, as they lie in the file and not."""
+    """Records and tokens, as they lie in the file and not; bytes of tar members."""
     numpy.save(f"{path}/a.npy", arrays.numbers(60 * 5000, "u1").reshape(60, 5000))
     numpy.save(f"{path}/f.npy", numpy.asfortranarray(arrays.numbers(60 * 40, ">f4").reshape(60, 40)))
     arrays.make_tokens(path, [6000, 4001])
+    images.make_tar(f"{path}/s.tar", 0, 40)
     return [["--source", f"records:{path}/a.npy"], ["--source", f"records:{path}/f.npy"],
+            ["--source", f"tar:{path}/s.tar,fields=cls:2+jpg:9000"],
             ["--source", f"tokens:{path}/t*.bin,stride=random", "--seq", "128"],
             ["--source", f"tokens:{path}/t*.bin,out=i64", "--seq", "128"]]
 

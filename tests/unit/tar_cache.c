@@ -291,16 +291,16 @@ static void places_that_are_not_there_are_not_used(void **state)
         uint64_t value;
         size_t bytes;
     } cases[] = {
-        {samples, 1, 8},                 /* in the midst of a name */
-        {samples, 1u << 30, 8},          /* beyond the texts */
-        {samples, UINT64_MAX, 8},        /* the same, negative */
-        {samples + 16, 0, 8},            /* the same name again */
-        {parts, 1u << 30, 8},            /* beyond the shard */
-        {parts, UINT64_MAX - 2, 8},      /* and around */
-        {parts + 8, 1u << 30, 4},        /* longer than the shard */
-        {parts + 16 + 8, UINT32_MAX, 4}, /* the second part of it */
-        {texts, 0x58585858585858, 8},    /* a name without a field */
-        {before.size - 9, 'x', 1},       /* texts without an end */
+        {samples, 1, 8},              /* in the midst of a name */
+        {samples, 1u << 30, 8},       /* beyond the texts */
+        {samples, UINT64_MAX, 8},     /* the same, negative */
+        {samples + 16, 0, 8},         /* the same name again */
+        {parts, 1u << 30, 8},         /* beyond the shard */
+        {parts, UINT64_MAX - 2, 8},   /* and around */
+        {parts + 8, 100000, 4},       /* longer than the shard */
+        {parts + 16 + 8, 100000, 4},  /* the second part of it */
+        {texts, 0x58585858585858, 8}, /* a name without a field */
+        {before.size - 9, 'x', 1},    /* texts without an end */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         file = before;
