@@ -18,7 +18,7 @@ static void init(struct tar_fields *fields, const char *text)
     struct failure failure = {0};
 
     if (tar_fields_init(fields, text, "s", &failure) < 0)
-        fail_msg("%s: %s", text, failure.text);
+        fail_msg("%s: %s", text ? text : "none", failure.text);
 }
 
 static void expect_tensor(const struct tar_fields *fields, size_t i, const char *name,
