@@ -38,8 +38,9 @@ struct shard_walk {
     struct failure *failure;
     uint64_t end; /* of the last member with its padding */
     struct open_sample sample;
-    struct array keys;   /* char: of this shard */
-    uint64_t *key_table; /* positions in keys, plus one; 0: free. Open addressing */
+    struct failure lacking; /* the first sample without a wanted field, unless it comes again */
+    struct array keys;      /* char: of this shard */
+    uint64_t *key_table;    /* positions in keys, plus one; 0: free. Open addressing */
     size_t n_keys, key_slots;
 };
 
@@ -128,7 +129,8 @@ static bool field_is_there(const struct shard_walk *walk, size_t field)
            (fields->fields[field].kind == TAR_FIELD_LABEL && !fields->text);
 }
 
-static int sample_check(const struct shard_walk *walk)
+/* 1: a field is missing, which may yet turn out to stand elsewhere. */
+static int sample_check(struct shard_walk *walk)
 {
     const struct tar_fields *fields = &walk->tar->fields;
     const struct open_sample *sample = &walk->sample;
@@ -136,11 +138,14 @@ static int sample_check(const struct shard_walk *walk)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < fields->n; i++) {
-        if (!field_is_there(walk, i))
-            return failure_set(walk->failure, -EINVAL,
-                               "shard %s: sample %s has no field %s; its fields are: %s", shard,
-                               key_at(walk, sample->key), tar_field_words(&fields->fields[i]),
-                               sample->fields);
+        if (field_is_there(walk, i))
+            continue;
+        if (walk->lacking.code == 0)
+            failure_set(&walk->lacking, -EINVAL,
+                        "shard %s: sample %s has no field %s; its fields are: %s", shard,
+                        key_at(walk, sample->key), tar_field_words(&fields->fields[i]),
+                        sample->fields);
+        return 1;
     }
     for (uint32_t i = 0; i < fields->n_parts; i++)
         bytes += sample->parts[i].size;
@@ -162,6 +167,8 @@ static int sample_close(struct shard_walk *walk)
         return 0;
     sample->open = false;
     int r = sample_check(walk);
+    if (r == 1)
+        return 0;
     if (r == 0)
         r = array_reserve(&tar->samples, 1, sizeof sample->sample, &tar->arena, walk->failure);
     if (r == 0)
@@ -372,6 +379,8 @@ static int shard_walk(struct shard_walk *walk)
     r = sample_close(walk);
     if (r < 0)
         return r;
+    if (walk->lacking.code < 0)
+        return failure_set(walk->failure, walk->lacking.code, "%s", walk->lacking.text);
     return source_progress_set(walk->source, walk->progress, walk->tar->samples.n, walk->failure);
 }
 
