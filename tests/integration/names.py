@@ -120,9 +120,9 @@ def test_names_of_sources():
                 expect_equal(len(of(events, "batch")), 1, f"batches of {source}: {events[-1]}")
 
 
-def gnu_tar(path, form, names):
+def gnu_tar(path, form, names, *options):
     """A shard of the files of path/in, in this order."""
-    subprocess.run(["tar", f"--format={form}", "--no-recursion", "-C", f"{path}/in", "-cf",
+    subprocess.run(["tar", f"--format={form}", *options, "--no-recursion", "-C", f"{path}/in", "-cf",
                     f"{path}/{form}.tar", *names], check=True)
     return f"{path}/{form}.tar"
 
@@ -148,6 +148,10 @@ def test_every_dialect_of_gnu_tar():
             expect_equal(values(events), [0, 3, 4] + [5, 6] * dialect_has_long, f"{form}: samples")
             labels = [label for batch in of(events, "batch") for label in batch["label"]]
             expect_equal(labels, [1, 2, -1] + [-1, -1] * dialect_has_long, f"{form}: labels")
+        for form, option in (("gnu", "--label=x.png"), ("pax", "--label=x.png"),
+                             ("pax", "--pax-option=comment=x.png"), ("gnu", "--blocking-factor=1")):
+            shard = gnu_tar(path, form, ["a", *names], option)
+            expect_equal(values(daemon.batches("--source", f"tar:{shard}", *CROP)), [0, 3, 4], option)
 
 
 def test_shards_that_broke_off():
@@ -185,12 +189,12 @@ def test_shards_that_broke_off():
 def test_members_out_of_order():
     """Never samples of parts."""
     with folder() as path, Daemon() as daemon:
-        names = ["001.png", "002.png", "001.cls"]
-        make_files(path, [f"./{name}" for name in names])
-        shard = gnu_tar(path, "gnu", names)
-        events = daemon.batches("--source", f"tar:{shard}", *CROP)
-        expect_equal([event["event"] for event in events], ["error"], "events")
-        expect("gnu.tar: key 001 " in events[0]["text"], events[0]["text"])
+        for names in (["001.png", "002.png", "001.cls"], ["001.cls", "002.png", "001.png"]):
+            make_files(path, [f"./{name}" for name in names])
+            shard = gnu_tar(path, "gnu", names)
+            events = daemon.batches("--source", f"tar:{shard}", *CROP)
+            expect_equal([event["event"] for event in events], ["error"], "events")
+            expect("gnu.tar: key 001 " in events[0]["text"], events[0]["text"])
 
 
 def test_keys_end_at_the_first_dot():
