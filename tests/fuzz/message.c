@@ -259,6 +259,9 @@ static void number_jobs(Pinserve__Message *message)
     case PINSERVE__MESSAGE__BODY_COMMIT:
         message->commit->job += first_job;
         break;
+    case PINSERVE__MESSAGE__BODY_QUERY:
+        message->query->job += message->query->job > 0 ? first_job : 0;
+        break;
     default:
         break;
     }
