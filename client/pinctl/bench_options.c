@@ -14,7 +14,7 @@
 
 const struct bench_option bench_options_table[] = {
     {"source", BENCH_TEXT, AT(source), 0, 0, "SOURCE",
-     "folder:DIR[,list=FILE], tar:PATTERN, records:FILE, tokens:PATTERN or "
+     "folder:DIR[,list=FILE], tar:PATTERN[,fields=F+F...], records:FILE, tokens:PATTERN or "
      "synthetic:SHAPE[:u8|f32[:N]]"},
     {"image", BENCH_TEXT, AT(image), 0, 0, "IMAGE",
      "random-crop:S, center-crop:S[:R], each [,filter=bicubic][,orient=exif], or none (default "
