@@ -44,17 +44,32 @@ static void stage_add(uint64_t *of_job, uint64_t *of_core, uint64_t since, uint6
 
 /* -- asking for a batch -------------------------------------------------------------------- */
 
-bool batch_wanted(const struct job *job)
+/* Whether it has a lease for another batch. */
+static bool batch_due(const struct job *job)
 {
-    if (!job->announced || !job_live(job) || job->feed.free == 0)
+    if (!job->announced || !job_live(job))
         return false;
     /* A failed job still makes again what was lost before the step at which it fails. */
     return job->unfilled > 0 || (job->state != JOB_FAILED && job->free > 0);
 }
 
+struct job *batch_lender(struct job *job)
+{
+    return batch_due(job) && !job->moving ? share_lender(job) : NULL;
+}
+
 uint32_t batches_filled(const struct job *job)
 {
-    return job->depth - job->free - job->unfilled;
+    uint32_t place = 0;
+
+    if (job->unfilled == 0)
+        return job->depth - job->free;
+    for (;; place++) {
+        const struct lease *lease = &job->leases[job_pending(job, place)];
+
+        if (lease->state == LEASE_FILLING && lease->slot == NONE)
+            return job->handed + place;
+    }
 }
 
 /* A free lease for the batch that was never asked for yet. */
@@ -75,32 +90,78 @@ static void lease_append(struct job *job)
         *ahead = (struct cursor){.epoch = ahead->epoch + 1};
 }
 
+/* The first lease that is asked for and has no slot; there must be one. */
+static struct lease *lease_unfilled(struct job *job)
+{
+    for (uint32_t place = 0;; place++) {
+        struct lease *lease = &job->leases[job_pending(job, place)];
+
+        if (lease->state == LEASE_FILLING && lease->slot == NONE)
+            return lease;
+    }
+}
+
+static void lease_fill(struct job *job, struct lease *lease, struct job *from, uint32_t slot,
+                       uint64_t now)
+{
+    slot_attach(job, lease, from, slot);
+    job->unfilled--;
+    stage_add(&job->stages.slot_wait_ns, &job->core->stages.slot_wait_ns, lease->since, now);
+}
+
 void batch_start(struct job *job, uint64_t now)
 {
-    uint32_t place = 0;
+    struct job *from = share_lender(job);
     struct lease *lease;
+    struct slot *slot;
     struct core_action *action;
 
     if (job->unfilled == 0)
         lease_append(job);
-    for (;; place++) {
-        lease = &job->leases[job_pending(job, place)];
-        if (lease->state == LEASE_FILLING && lease->slot == NONE)
-            break;
-    }
-    lease->slot = feed_take(&job->feed, job_pending(job, place));
-    job->unfilled--;
-    job->feed.slots[lease->slot].stuck = job->pushed;
-    job_node(job)->busy += !job->pushed;
-    stage_add(&job->stages.slot_wait_ns, &job->core->stages.slot_wait_ns, lease->since, now);
-    action = job_emit(job, CORE_DECODE);
+    lease = lease_unfilled(job);
+    lease_fill(job, lease, from, feed_take(from), now);
+    slot = lease_slot(lease);
+    slot->at = lease->at;
+    slot->stuck = job->pushed;
+    job_node(from)->busy += !job->pushed;
+    action = job_emit(from, CORE_DECODE);
     action->slot = lease->slot;
-    action->generation = job->feed.slots[lease->slot].generation;
-    action->memory = job->feed.slots[lease->slot].memory;
+    action->generation = slot->generation;
+    action->memory = slot->memory;
+    action->lent = from != job;
     action->epoch = lease->at.epoch;
     action->step = lease->at.step;
     /* What was pushed and lost may have been less. */
     action->count = lease->count = order_count(&job->order, lease->at.step);
+}
+
+bool batch_share(struct job *job, uint64_t now)
+{
+    struct lease *lease = NULL;
+    struct job *from;
+    uint32_t index;
+
+    if (job->mates == 0 || job->moving || !batch_due(job))
+        return false;
+    if (job->unfilled > 0)
+        lease = lease_unfilled(job);
+    if (!share_find(job, lease ? lease->at : job->feed.ahead, &from, &index))
+        return false;
+    if (!lease) {
+        lease_append(job);
+        lease = lease_unfilled(job);
+    }
+    lease_fill(job, lease, from, index, now);
+    job->shared += from != job;
+    if (lease_slot(lease)->state == SLOT_DECODED) {
+        lease->bad = lease_slot(lease)->bad;
+        if (job_in_place(job)) {
+            lease->state = LEASE_READY;
+            job->ready++;
+        }
+    }
+    job_touch(job);
+    return true;
 }
 
 /* -- copying ------------------------------------------------------------------------------- */
@@ -112,11 +173,12 @@ void batches_copy(struct job *job, uint64_t now)
     for (uint32_t place = 0; place < job->pending_count; place++) {
         uint32_t index = job_pending(job, place);
         struct lease *lease = &job->leases[index];
+        const struct slot *slot = lease_slot(lease);
         struct core_action *action;
 
-        if (lease->slot == NONE || job->feed.slots[lease->slot].state != SLOT_DECODED)
+        if (!slot || slot->state != SLOT_DECODED || lease->copying)
             continue;
-        job->feed.slots[lease->slot].state = SLOT_COPYING;
+        lease->copying = true;
         lease->ring = job->ring->id;
         lease->since = now;
         job->ring->copies++;
@@ -124,7 +186,8 @@ void batches_copy(struct job *job, uint64_t now)
         action->ring = lease->ring;
         action->lease = index;
         action->generation = lease->generation;
-        action->memory = job->feed.slots[lease->slot].memory;
+        action->memory = slot->memory;
+        action->pool = lease->from->device;
         action->bytes = job->slot_bytes;
     }
 }
@@ -132,8 +195,7 @@ void batches_copy(struct job *job, uint64_t now)
 /* Takes the slot from a lease that it was to fill. */
 static void lease_unfill(struct job *job, struct lease *lease)
 {
-    feed_release(&job->feed, lease->slot);
-    lease->slot = NONE;
+    slot_detach(job, lease);
     lease->ring = 0;
     job->unfilled++;
 }
@@ -145,18 +207,17 @@ static void lease_copied(struct job *job, struct lease *lease, bool in_use,
 {
     uint32_t index = (uint32_t)(lease - job->leases);
 
+    lease->copying = false;
     if (lease->dropped) {
-        feed_release(&job->feed, lease->slot);
+        slot_detach(job, lease);
         lease_free(job, lease, now);
     } else if (job->moving) {
         lease_unfill(job, lease);
     } else if (!in_use) {
         /* That ring was given up or lost; the bytes are still in the slot. */
-        job->feed.slots[lease->slot].state = SLOT_DECODED;
         lease->ring = 0;
     } else {
-        feed_release(&job->feed, lease->slot);
-        lease->slot = NONE;
+        slot_detach(job, lease);
         if (failure) {
             lease->ring = 0;
             lease->since = now;
@@ -182,8 +243,7 @@ void core_copied(struct core *core, uint64_t job_id, uint32_t ring, uint32_t lea
     copied = &job->leases[lease];
     into = ring_find(job, ring);
     if (!into || copied->state != LEASE_FILLING || copied->generation != generation ||
-        copied->ring != ring || copied->slot == NONE ||
-        job->feed.slots[copied->slot].state != SLOT_COPYING)
+        copied->ring != ring || !copied->copying)
         return;
     lease_copied(job, copied, into == job->ring, failure, now);
     ring_copied(job, into);
@@ -209,8 +269,8 @@ static void lease_hand_off(struct job *job, uint32_t index, uint64_t now)
     job->ready--;
     job->handed++;
     if (lease->slot != NONE) {
-        job->feed.slots[lease->slot].state = SLOT_LEASED;
-        action->memory = job->feed.slots[lease->slot].memory;
+        action->memory = lease_slot(lease)->memory;
+        action->pool = lease->from->device;
     }
     action->lease = index;
     action->generation = lease->generation;
@@ -279,7 +339,7 @@ int core_release(struct core *core, uint64_t peer, uint64_t job_id, uint32_t lea
         core->bad += held->bad;
     }
     if (held->slot != NONE)
-        feed_release(&job->feed, held->slot);
+        slot_detach(job, held);
     job->handed--;
     lease_free(job, held, now);
     job_advance(job, now);
@@ -295,7 +355,7 @@ void batches_reclaim(struct job *job, uint64_t now)
         if (lease->state != LEASE_HANDED)
             continue;
         if (lease->slot != NONE)
-            feed_release(&job->feed, lease->slot);
+            slot_detach(job, lease);
         job->handed--;
         lease_free(job, lease, now);
     }
@@ -311,33 +371,19 @@ bool batches_held_in(const struct job *job, uint32_t ring)
 
 /* -- taking back --------------------------------------------------------------------------- */
 
-/* The slot's result is not wanted; the slot stays the workers' until they say so. */
-static void slot_cancel(struct job *job, uint32_t index)
-{
-    struct core_action *action = job_emit(job, CORE_DECODE_CANCEL);
-
-    job->feed.slots[index].lease = NONE;
-    action->slot = index;
-    action->generation = job->feed.slots[index].generation;
-}
-
 /* A lease that is not pending any more. What still writes or reads is waited for. */
 static void lease_drop(struct job *job, struct lease *lease, uint64_t now)
 {
-    struct slot *slot = lease->slot == NONE ? NULL : &job->feed.slots[lease->slot];
-
     if (lease->state == LEASE_READY)
         job->ready--;
-    else if (!slot)
+    else if (lease->slot == NONE)
         job->unfilled--;
-    if (slot && slot->state == SLOT_COPYING) {
+    if (lease->copying) {
         lease->dropped = true;
         return;
     }
-    if (slot && slot->state == SLOT_DECODING)
-        slot_cancel(job, lease->slot);
-    else if (slot)
-        feed_release(&job->feed, lease->slot);
+    if (lease->slot != NONE)
+        slot_detach(job, lease);
     lease_free(job, lease, now);
 }
 
@@ -367,8 +413,7 @@ void batches_uncopy(struct job *job, uint32_t ring, uint64_t now)
     for (uint32_t i = 0; i < job->depth; i++) {
         struct lease *lease = &job->leases[i];
 
-        if (lease->state == LEASE_FILLING && lease->slot != NONE && lease->ring == ring &&
-            job->feed.slots[lease->slot].state == SLOT_COPYING)
+        if (lease->copying && lease->ring == ring)
             lease_copied(job, lease, false, NULL, now);
     }
 }
@@ -377,16 +422,9 @@ void batches_unfill(struct job *job)
 {
     for (uint32_t place = 0; place < job->pending_count; place++) {
         struct lease *lease = &job->leases[job_pending(job, place)];
-        const struct slot *slot = lease->slot == NONE ? NULL : &job->feed.slots[lease->slot];
 
-        if (!slot || slot->state == SLOT_COPYING)
-            continue; /* the end of the copy comes */
-        if (slot->state == SLOT_DECODING) {
-            slot_cancel(job, lease->slot);
-            lease->slot = NONE;
-            job->unfilled++;
-        } else {
+        /* Of what is copied the end comes. */
+        if (lease->slot != NONE && !lease->copying)
             lease_unfill(job, lease);
-        }
     }
 }

@@ -33,42 +33,71 @@ static bool is_pending(const struct lease *lease)
     return lease->state == LEASE_READY || (lease->state == LEASE_FILLING && !lease->dropped);
 }
 
+/* Leases of all jobs that use a slot. */
+static uint32_t slot_users(const struct job *job, uint32_t index)
+{
+    const struct core *core = job->core;
+    uint32_t users = 0;
+
+    for (uint32_t i = 0; i < core->n_jobs; i++)
+        for (uint32_t k = 0; k < core->jobs[i]->depth; k++)
+            users += core->jobs[i]->leases[k].slot == index && core->jobs[i]->leases[k].from == job;
+    return users;
+}
+
 static int check_slot(const struct job *job, uint32_t index, struct failure *failure)
 {
     const struct slot *slot = &job->feed.slots[index];
     const struct lease *lease = slot->lease == NONE ? NULL : &job->leases[slot->lease];
+    uint32_t users = slot_users(job, index);
 
-    CHECK(!lease || (slot->lease < job->depth && lease->slot == index),
+    CHECK(!lease || (slot->lease < job->depth && lease->slot == index && lease->from == job),
           JOB "slot %" PRIu32 " fills lease %" PRIu32 ", which knows nothing of it", job->id, index,
           slot->lease);
+    CHECK(users == slot->others + (lease ? 1 : 0),
+          JOB "slot %" PRIu32 " is used by %" PRIu32 " leases, it counts %" PRIu32 " of others",
+          job->id, index, users, slot->others);
     CHECK(!slot->stuck || slot->state == SLOT_DECODING, JOB "slot %" PRIu32 " is stuck in state %d",
           job->id, index, (int)slot->state);
-    switch (slot->state) {
-    case SLOT_ABSENT:
-    case SLOT_FREE:
-        CHECK(!lease, JOB "slot %" PRIu32 " is free and fills lease %" PRIu32, job->id, index,
-              slot->lease);
-        break;
-    case SLOT_DECODING:
-        CHECK(!lease || (lease->state == LEASE_FILLING && !lease->dropped && !lease->ring),
-              JOB "slot %" PRIu32 " is decoded for lease %" PRIu32 " in state %d", job->id, index,
-              slot->lease, (int)lease->state);
-        break;
-    case SLOT_DECODED:
-        CHECK(lease && !lease->dropped && !lease->ring &&
-                  lease->state == (job_in_place(job) ? LEASE_READY : LEASE_FILLING),
-              JOB "slot %" PRIu32 " is decoded and its lease is not waiting", job->id, index);
-        break;
-    case SLOT_COPYING:
-        CHECK(lease && lease->state == LEASE_FILLING && lease->ring &&
-                  (!job_in_place(job) || job->moving),
-              JOB "slot %" PRIu32 " is copied for no lease", job->id, index);
-        break;
-    case SLOT_LEASED:
-        CHECK(lease && lease->state == LEASE_HANDED && job_in_place(job),
-              JOB "slot %" PRIu32 " is leased and nobody holds it", job->id, index);
-        break;
-    }
+    CHECK(!slot->whole || slot->state == SLOT_FREE || slot->state == SLOT_DECODED,
+          JOB "slot %" PRIu32 " is whole in state %d", job->id, index, (int)slot->state);
+    if (slot->state == SLOT_ABSENT || slot->state == SLOT_FREE)
+        CHECK(!users, JOB "slot %" PRIu32 " is free and used", job->id, index);
+    if (slot->state == SLOT_DECODED)
+        CHECK(users, JOB "slot %" PRIu32 " is decoded and nobody uses it", job->id, index);
+    return 0;
+}
+
+/* What a lease may do with its slot. */
+static int check_use(const struct job *job, uint32_t index, struct failure *failure)
+{
+    const struct lease *lease = &job->leases[index];
+    const struct slot *slot = lease_slot(lease);
+
+    CHECK(slot || !lease->copying, JOB "lease %" PRIu32 " is copied from nowhere", job->id, index);
+    if (!slot)
+        return 0;
+    CHECK(lease->from == job || job_is_mate(job, lease->from),
+          JOB "lease %" PRIu32 " is in a slot of a stranger", job->id, index);
+    CHECK(same(slot->at, lease->at), JOB "lease %" PRIu32 " is in a slot with another batch",
+          job->id, index);
+    CHECK(slot->state == SLOT_DECODING || slot->state == SLOT_DECODED,
+          JOB "lease %" PRIu32 " is in a slot in state %d", job->id, index, (int)slot->state);
+    if (slot->state == SLOT_DECODING)
+        CHECK(lease->state == LEASE_FILLING && !lease->dropped && !lease->ring,
+              JOB "lease %" PRIu32 " is being decoded in state %d", job->id, index,
+              (int)lease->state);
+    else if (lease->copying)
+        CHECK(lease->state == LEASE_FILLING && lease->ring && (!job_in_place(job) || job->moving),
+              JOB "lease %" PRIu32 " is copied in state %d", job->id, index, (int)lease->state);
+    else if (lease->state == LEASE_FILLING)
+        CHECK(!lease->dropped && !lease->ring && !job_in_place(job),
+              JOB "lease %" PRIu32 " is decoded and not waiting", job->id, index);
+    else
+        CHECK(job_in_place(job), JOB "lease %" PRIu32 " holds a slot in state %d", job->id, index,
+              (int)lease->state);
+    CHECK(!job_in_place(job) || job->moving || job_in_place(lease->from),
+          JOB "lease %" PRIu32 " is in memory that its client may not map", job->id, index);
     return 0;
 }
 
@@ -88,7 +117,7 @@ static int check_feed(const struct job *job, struct failure *failure)
           JOB "%" PRIu32 " slots are free and %" PRIu32 " held, the feed counts %" PRIu32
               " and %" PRIu32,
           job->id, free, held, job->feed.free, job->feed.held);
-    CHECK(!(job_ended(job) || job->moving) || free == 0,
+    CHECK(!(job_ended(job) || job->moving) || free <= job->debts,
           JOB "it has ended or moves and keeps %" PRIu32 " free slots", job->id, free);
     return 0;
 }
@@ -103,12 +132,11 @@ static int check_lease(const struct job *job, uint32_t index, struct failure *fa
     CHECK(places == (is_pending(lease) ? 1 : 0),
           JOB "lease %" PRIu32 " in state %d is pending %" PRIu32 " times", job->id, index,
           (int)lease->state, places);
-    CHECK(lease->slot == NONE ||
-              (lease->slot < job->depth && job->feed.slots[lease->slot].lease == index),
+    CHECK((lease->slot == NONE) == !lease->from &&
+              (lease->from != job || job->feed.slots[lease->slot].lease == index),
           JOB "lease %" PRIu32 " is in slot %" PRIu32 ", which fills another", job->id, index,
           lease->slot);
-    CHECK(!lease->dropped ||
-              (lease->slot != NONE && job->feed.slots[lease->slot].state == SLOT_COPYING),
+    CHECK(!lease->dropped || lease->copying,
           JOB "lease %" PRIu32 " is dropped and waits for nothing", job->id, index);
     if (lease->state == LEASE_FREE)
         CHECK(lease->slot == NONE && !lease->ring, JOB "lease %" PRIu32 " is free and has a place",
@@ -128,7 +156,7 @@ static int check_lease(const struct job *job, uint32_t index, struct failure *fa
         CHECK(lease->count == order_count(&job->order, lease->at.step) ||
                   (job->pushed && lease->count < order_count(&job->order, lease->at.step)),
               JOB "lease %" PRIu32 " has %" PRIu32 " samples", job->id, index, lease->count);
-    return 0;
+    return check_use(job, index, failure);
 }
 
 static int check_pending(const struct job *job, struct failure *failure)
@@ -156,7 +184,7 @@ static int check_pending(const struct job *job, struct failure *failure)
 
 static int check_leases(const struct job *job, struct failure *failure)
 {
-    uint32_t states[4] = {0}, unfilled = 0;
+    uint32_t states[4] = {0}, unfilled = 0, debts = 0;
 
     for (uint32_t i = 0; i < job->depth; i++) {
         int rc = check_lease(job, i, failure);
@@ -165,7 +193,10 @@ static int check_leases(const struct job *job, struct failure *failure)
             return rc;
         states[job->leases[i].state]++;
         unfilled += job->leases[i].state == LEASE_FILLING && job->leases[i].slot == NONE;
+        debts += job->leases[i].from && job->leases[i].from != job;
     }
+    CHECK(debts == job->debts, JOB "it has %" PRIu32 " slots of others, counted %" PRIu32, job->id,
+          debts, job->debts);
     CHECK(states[LEASE_FREE] == job->free && states[LEASE_READY] == job->ready &&
               states[LEASE_HANDED] == job->handed && unfilled == job->unfilled,
           JOB "leases free, ready, handed, unfilled are %" PRIu32 ", %" PRIu32 ", %" PRIu32
@@ -187,8 +218,7 @@ static int check_rings(const struct job *job, struct failure *failure)
             continue;
         }
         for (uint32_t lease = 0; lease < job->depth; lease++)
-            copies += job->leases[lease].ring == ring->id && job->leases[lease].slot != NONE &&
-                      job->feed.slots[job->leases[lease].slot].state == SLOT_COPYING;
+            copies += job->leases[lease].ring == ring->id && job->leases[lease].copying;
         CHECK(ring->copies == copies,
               JOB "%" PRIu32 " copies go to ring %" PRIu32 ", which counts %" PRIu32, job->id,
               copies, ring->id, ring->copies);
@@ -218,6 +248,7 @@ static int check_job(const struct job *job, struct failure *failure)
           job->id);
     CHECK(!job->told || job->failure.code < 0, JOB "it was told a failure without a code", job->id);
     CHECK(!job->moving || (job_in_place(job) && !job->ring), JOB "it moves to a ring", job->id);
+    CHECK(!job->touched, JOB "it was not advanced", job->id);
     CHECK(job->wait == WAIT_NOTHING || job->feed.held == 0, JOB "it waits and has slots", job->id);
     return 0;
 }

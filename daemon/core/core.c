@@ -120,8 +120,11 @@ struct core_action *job_emit(struct job *job, enum core_action_type type)
         abort();
     action = &core->actions[(core->actions_head + core->actions_count) & (core->actions_room - 1)];
     core->actions_count++;
-    *action = (struct core_action){
-        .type = type, .job = job->id, .feed = job->feed.id, .device = job->device};
+    *action = (struct core_action){.type = type,
+                                   .job = job->id,
+                                   .feed = job->feed.id,
+                                   .device = job->device,
+                                   .pool = job->device};
     return action;
 }
 
@@ -242,6 +245,8 @@ static void job_info(const struct job *job, struct core_job_info *info_p)
     *info_p = (struct core_job_info){
         .id = job->id,
         .feed = job->feed.id,
+        .mates = job->mates,
+        .shared = job->shared,
         .state = job->state,
         .state_text = states[job->state],
         .delivery = job->state == JOB_OPENING ? DELIVERY_AUTO : job->delivery,

@@ -4,18 +4,25 @@
  * actions; after each event the caller drains core_next_action. No I/O, no
  * clock, no thread: time is an argument, in nanoseconds.
  *
- * A feed makes batches: it owns `depth` slots of a pool (opaque numbers given
- * by whoever runs the pools) and the two-phase end of each. A job takes them:
- * it has `depth` leases, one a ring slot. Today a feed has one job and ends
- * with it.
+ * A job brings `depth` slots of a pool (opaque numbers given by whoever runs
+ * the pools), which batches are decoded into, and has `depth` leases, one a ring
+ * slot. Jobs of a tenant that want the same batches are mates: together they
+ * are one feed, and a batch that one has decoded, or has decoded now, the
+ * others take from its slot. A slot that nobody uses keeps its batch until its
+ * job needs it for another; a mate that comes later than that decodes for
+ * itself. So nobody waits for a slower mate, and mates at about the same step
+ * decode each batch once. A job whose slots are used by mates takes free ones of
+ * theirs: there are as many slots as leases, so what one client holds keeps no
+ * other waiting.
  *
- *   slot of a feed     FREE -> DECODING -> DECODED -> COPYING -> FREE       (with a ring)
- *                      FREE -> DECODING -> DECODED -> LEASED  -> FREE       (in place)
+ *   slot of a job      FREE -> DECODING -> DECODED -> FREE
  *   lease of a job     FREE -> FILLING -> READY -> HANDED -> FREE
  *
- * A lease is FILLING from the moment its batch is asked for until the batch is
- * complete where the client reads it; READY until all earlier steps have been
- * handed off and the client has confirmed the ring.
+ * A slot is DECODED as long as leases use it: wait for it to be copied, have it
+ * copied, or (in place) give it to their client. A lease is FILLING from the
+ * moment its batch is asked for until the batch is complete where the client
+ * reads it; READY until all earlier steps have been handed off and the client
+ * has confirmed the ring.
  *
  * Every slot and every lease has a generation that travels with each message
  * about it and changes when it becomes FREE, so that late and duplicate
@@ -95,12 +102,14 @@ struct core_action {
     uint32_t ring;
     enum delivery delivery;
     const char *why; /* of the rung */
+    uint32_t pool;   /* the device whose pool memory is of: not always that of the job */
     uint32_t slot;   /* of the feed */
     uint32_t lease;  /* of the job */
     uint32_t generation;
     uint64_t memory; /* of the slot, as core_job_reserved gave it */
     uint64_t epoch, step;
     uint32_t count;
+    bool lent; /* DECODE: for a mate, so core_gathered is no answer */
     uint64_t bytes;
     const struct failure *failure;
 };
@@ -119,6 +128,7 @@ struct core_job_spec {
     enum delivery delivery; /* asked for */
     struct core_bad_limit bad_limit;
     struct cursor start; /* unless has_token */
+    bool live;           /* start where the furthest of its mates is, if it has any */
     bool has_token;
     struct order_token token; /* its strings are copied */
     const char *dataset;      /* as the user wrote it; copied */
@@ -132,6 +142,7 @@ struct core_job_spec {
 
 struct core_dataset {
     uint64_t samples;
+    uint64_t identity; /* of the data: jobs with the same may be mates. 0: none may */
     uint64_t fingerprint;
     uint64_t slot_bytes; /* a multiple of SLOT_ALIGN */
 };
@@ -153,6 +164,8 @@ struct core_stages {
 /* What pinctl shows of a job. */
 struct core_job_info {
     uint64_t id, feed;
+    uint32_t mates;  /* jobs that it shares batches with */
+    uint64_t shared; /* batches that a mate had decoded */
     enum job_state state;
     const char *state_text; /* "opening", "running", ... ; static */
     enum delivery delivery; /* in force; auto while opening */
@@ -239,6 +252,11 @@ void core_ring_failed(struct core *core, uint64_t job, uint32_t ring, bool try_n
 void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
                   const struct failure *failure, uint32_t bad, uint64_t read_ns, uint64_t decode_ns,
                   uint64_t now);
+
+/* As core_decoded without a failure, of a batch that is not in the slot as mates would need it:
+ * they decode for themselves. */
+void core_gathered(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,
+                   uint64_t now);
 
 /* As core_decoded, of a slot that the client filled with count samples: at most those that were
  * asked for. */

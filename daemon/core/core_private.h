@@ -1,11 +1,12 @@
 /*
  * What the files of the core share. The core owns its jobs; a job owns its
- * feed, its leases and its rings, all of it allocated when the job is opened,
+ * slots, its leases and its rings, all of it allocated when the job is opened,
  * so that no event after that can fail for want of memory.
  *
- * A lease knows the slot that fills it and a slot the lease that it fills; the
- * leases of a job that are asked for and not handed off stand in `pending`, in
- * the order of their steps.
+ * A lease knows the slot that it uses and whose that is. A slot knows the lease
+ * of its own job that uses it, and how many of mates do. The leases of a job
+ * that are asked for and not handed off stand in `pending`, in the order of
+ * their steps.
  */
 #ifndef PINSERVE_CORE_PRIVATE_H
 #define PINSERVE_CORE_PRIVATE_H
@@ -22,19 +23,22 @@ enum slot_state {
     SLOT_FREE,
     SLOT_DECODING,
     SLOT_DECODED,
-    SLOT_COPYING,
-    SLOT_LEASED,
 };
 
 struct slot {
     enum slot_state state;
     uint32_t generation;
-    uint32_t lease; /* that it fills; NONE: its result is not wanted */
-    bool stuck;     /* DECODING, and not counted as with the workers: a read of it hangs, or it is
-                       the client that fills it */
+    uint32_t lease;  /* of its job, that uses it; NONE */
+    uint32_t others; /* leases of mates that use it. DECODING without any: it is not wanted */
+    bool stuck;      /* DECODING, and not counted as with the workers: a read of it hangs, or it is
+                        the client that fills it */
+    bool whole;      /* FREE, DECODED: the batch `at` is in it */
+    struct cursor at;
+    uint32_t bad; /* of its samples */
     uint64_t memory;
 };
 
+/* What a job brings to its feed. */
 struct feed {
     uint64_t id;
     struct cursor ahead; /* the next batch that was never asked for */
@@ -48,9 +52,11 @@ enum lease_state { LEASE_FREE, LEASE_FILLING, LEASE_READY, LEASE_HANDED };
 struct lease {
     enum lease_state state;
     uint32_t generation;
-    uint32_t slot; /* that fills it, or (in place) holds it; NONE */
-    uint32_t ring; /* that its bytes are in or on the way to; 0 */
-    bool dropped;  /* FILLING, not pending: nothing but the end of its copy is waited for */
+    struct job *from; /* whose slot */
+    uint32_t slot;    /* fills it, or (in place) holds it; NONE */
+    uint32_t ring;    /* that its bytes are in or on the way to; 0 */
+    bool copying;     /* FILLING, and its slot is read by the device */
+    bool dropped;     /* FILLING, not pending: nothing but the end of its copy is waited for */
     struct cursor at;
     uint32_t count;
     uint32_t bad;   /* of its samples */
@@ -82,6 +88,7 @@ struct job {
     struct list link; /* in core->gone, once it is */
     uint64_t id, peer;
     bool peer_gone;
+    bool touched; /* something of it changed in another job's event: it is to advance */
     struct account *tenant;
     struct charge charge;
 
@@ -109,6 +116,12 @@ struct job {
     struct core_bad_limit bad_limit;
     uint64_t bad_max;        /* in an epoch */
     uint64_t bad, bad_epoch; /* released; handed off in the epoch of next */
+
+    uint64_t identity; /* of the data */
+    uint32_t mates;
+    uint32_t debts; /* leases that use slots of mates */
+    uint64_t shared;
+    bool live;
 
     struct feed feed;
     struct lease *leases;
@@ -147,6 +160,7 @@ struct core {
     struct list gone; /* jobs that are out of jobs, until CORE_JOB_GONE is taken */
     uint64_t job_last, feed_last, turn;
     uint32_t ring_last;
+    bool touched; /* some job is */
 
     struct core_action *actions; /* a circle */
     uint64_t actions_room, actions_head, actions_count;
@@ -172,6 +186,22 @@ static inline uint32_t job_place(const struct job *job, uint32_t lease)
     while (job_pending(job, place) != lease)
         place++;
     return place;
+}
+
+/* The slot that a lease uses; NULL. */
+static inline struct slot *lease_slot(const struct lease *lease)
+{
+    return lease->slot == NONE ? NULL : &lease->from->feed.slots[lease->slot];
+}
+
+static inline bool slot_used(const struct slot *slot)
+{
+    return slot->lease != NONE || slot->others > 0;
+}
+
+static inline bool cursor_before(struct cursor a, struct cursor b)
+{
+    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
 }
 
 /* -- core.c -- */
@@ -220,6 +250,10 @@ void job_fail(struct job *job, const struct failure *failure, uint64_t now);
 /* Does what has become possible: copies, hand-offs, telling of a failure, giving back, the end. To
  * be called at the end of each event of a job. The job may be gone then, but is not freed yet. */
 void job_advance(struct job *job, uint64_t now);
+/* Has it advance at the end of the event. */
+void job_touch(struct job *job);
+/* Advances the jobs that are touched. */
+void jobs_settle(struct core *core, uint64_t now);
 
 /* -- feed.c -- */
 
@@ -227,11 +261,14 @@ int feed_init(struct feed *feed, uint32_t n_slots);
 void feed_deinit(struct feed *feed);
 /* Takes the slots over from the pool. */
 void feed_fill(struct feed *feed, const uint64_t *memory);
-/* A FREE slot, which becomes DECODING for lease; there must be one. */
-uint32_t feed_take(struct feed *feed, uint32_t lease);
-/* Makes it FREE under a new generation. */
-void feed_release(struct feed *feed, uint32_t slot);
-/* The job wants no more: FREE slots go back to the pool. */
+/* A FREE slot of the job, which becomes DECODING; there must be one. What mates will need is kept
+ * as long as there is another. */
+uint32_t feed_take(struct job *job);
+/* The lease uses the slot. */
+void slot_attach(struct job *job, struct lease *lease, struct job *from, uint32_t slot);
+/* It does no more: a slot that nobody uses is FREE, or its decode is not wanted. */
+void slot_detach(struct job *job, struct lease *lease);
+/* The job wants no more: FREE slots go back to the pool, but for as many as it has of mates. */
 void feed_give_back(struct job *job);
 
 /* -- batch.c -- */
@@ -239,12 +276,14 @@ void feed_give_back(struct job *job);
 int batches_init(struct job *job);
 /* Sets all leases to be wanting since now: the job is ready. */
 void batches_begin(struct job *job, uint64_t now);
-/* Whether the job has a batch for the workers. */
-bool batch_wanted(const struct job *job);
-/* Leases that need nothing from the workers. */
+/* Whether the job has a batch for the workers: whose slot it would be decoded into; NULL. */
+struct job *batch_lender(struct job *job);
+/* Leases that need nothing from the workers, up to the first batch that does. */
 uint32_t batches_filled(const struct job *job);
 /* Asks for the next batch. */
 void batch_start(struct job *job, uint64_t now);
+/* Takes the next batch from a mate; false: none has it, or it needs none. */
+bool batch_share(struct job *job, uint64_t now);
 /* Starts the copies that the ring in use allows. */
 void batches_copy(struct job *job, uint64_t now);
 /* Hands off what is complete, in step order, with the ends of epochs. */
@@ -261,6 +300,25 @@ bool batches_held_in(const struct job *job, uint32_t ring);
 
 /* What is pending is wanted anew, in slots that the job does not have yet. */
 void batches_unfill(struct job *job);
+
+/* -- share.c -- */
+
+/* Whether they want the same batches. */
+bool job_is_mate(const struct job *a, const struct job *b);
+/* Counts every job's mates anew. */
+void mates_count(struct core *core);
+/* Where a lease of the job can have the batch from: a slot that has it, or will. */
+bool share_find(const struct job *job, struct cursor at, struct job **from_p, uint32_t *slot_p);
+/* A job with a FREE slot that the job may decode into: itself, or, when mates use its own, one of
+ * these; NULL. */
+struct job *share_lender(struct job *job);
+/* Whether a mate has yet to ask for the batch. */
+bool share_needed(const struct job *job, struct cursor at);
+/* Where a job that joins its mates starts: at what comes next for the furthest. */
+void share_join(const struct job *job, struct cursor *start_p);
+/* Calls use for each lease that uses a slot of the job. */
+void slot_each_lease(struct job *job, uint32_t slot,
+                     void (*use)(struct job *job, struct lease *lease, void *user), void *user);
 
 /* -- ladder.c -- */
 

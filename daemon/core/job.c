@@ -71,6 +71,7 @@ static int job_init(struct job *job, const struct core_job_spec *spec)
     job->depth = spec->depth;
     job->start = job->next = spec->start;
     job->bad_limit = spec->bad_limit;
+    job->live = spec->live;
     job->has_token = spec->has_token;
     job->token = spec->token;
     if (!text_copy(spec->dataset, &job->dataset) || !text_copy(spec->pipeline, &job->pipeline) ||
@@ -145,6 +146,7 @@ static int job_plan(struct job *job, const struct core_dataset *dataset, struct 
 
     job->order.samples = dataset->samples;
     job->fingerprint = dataset->fingerprint;
+    job->identity = job->pushed ? 0 : dataset->identity;
     job->slot_bytes = dataset->slot_bytes;
     rc = order_check(&job->order, failure);
     if (rc < 0)
@@ -161,6 +163,8 @@ static int job_plan(struct job *job, const struct core_dataset *dataset, struct 
         if (rc < 0)
             return rc;
     }
+    if (job->live)
+        share_join(job, &job->start);
     if (job->start.step > job->steps)
         return failure_set(failure, -EINVAL,
                            "the start is step %" PRIu64 ", an epoch has %" PRIu64 " steps",
@@ -185,6 +189,7 @@ void core_job_indexed(struct core *core, uint64_t job_id, const struct core_data
             failure_set(&failure, inner.code, "%.120s: %.380s", job->dataset, inner.text);
             job_fail(job, &failure, now);
         } else {
+            mates_count(core);
             ladder_reserve(job);
         }
     }
@@ -317,6 +322,8 @@ static void job_end(struct job *job)
     job_emit(job, CORE_JOB_GONE);
     core_actions_unreserve(core, job->depth);
     core_jobs_remove(core, job);
+    if (job->mates > 0)
+        mates_count(core);
 }
 
 void job_advance(struct job *job, uint64_t now)
@@ -337,4 +344,27 @@ void job_advance(struct job *job, uint64_t now)
     if (job->state == JOB_CLOSING && job->wait == WAIT_NOTHING && job->feed.held == 0 &&
         job->free == job->depth && rings_gone(job))
         job_end(job);
+}
+
+void job_touch(struct job *job)
+{
+    job->touched = job->core->touched = true;
+}
+
+void jobs_settle(struct core *core, uint64_t now)
+{
+    while (core->touched) {
+        core->touched = false;
+        for (uint32_t i = 0; i < core->n_jobs;) {
+            struct job *job = core->jobs[i];
+
+            if (job->touched) {
+                job->touched = false;
+                job_advance(job, now);
+            }
+            /* Its end takes it out of the jobs. */
+            if (i < core->n_jobs && core->jobs[i] == job)
+                i++;
+        }
+    }
 }

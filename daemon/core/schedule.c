@@ -3,12 +3,30 @@
  * of its depth; among equals the one that was served longest ago. The workers
  * of a NUMA node have a few batches at a time, so that a later choice is made
  * by what is true then. Slots that clients fill cost the workers nothing: they
- * are given out as soon as they are free.
+ * are given out as soon as they are free; so do batches that a mate has.
+ *
+ * Where the workers are what all wait for, a job that is a little behind its
+ * mate is served first, until they are level: decoding for each of them costs
+ * both half the workers for as long as they run.
  */
 #include "core_private.h"
 
+/* Of mates that are no further apart than that, the one behind comes first. */
+#define CATCH_UP_STEPS 64
+
+/* Whether a is to catch up with its mate b, so that from then on each batch is decoded for both. */
+static bool job_catches_up(const struct job *a, const struct job *b)
+{
+    struct cursor at = a->feed.ahead, of = b->feed.ahead;
+
+    return a->mates > 0 && at.epoch == of.epoch && at.step < of.step &&
+           of.step - at.step <= CATCH_UP_STEPS && job_is_mate(a, b);
+}
+
 static bool job_before(const struct job *a, const struct job *b)
 {
+    if (job_catches_up(a, b) || job_catches_up(b, a))
+        return a->feed.ahead.step < b->feed.ahead.step;
     uint64_t fill_a = (uint64_t)batches_filled(a) * b->depth;
     uint64_t fill_b = (uint64_t)batches_filled(b) * a->depth;
 
@@ -21,30 +39,47 @@ static struct job *schedule_choose(struct core *core, const struct node *node)
 
     for (uint32_t i = 0; i < core->n_jobs; i++) {
         struct job *job = core->jobs[i];
+        const struct job *lender = job->pushed ? NULL : batch_lender(job);
 
-        if (job_node(job) == node && !job->pushed && batch_wanted(job) &&
-            (!best || job_before(job, best)))
+        if (lender && job_node(lender) == node && (!best || job_before(job, best)))
             best = job;
     }
     return best;
 }
 
-void schedule_run(struct core *core, uint64_t now)
+/* What needs no workers. */
+static void schedule_free(struct core *core, uint64_t now)
 {
     for (uint32_t i = 0; i < core->n_jobs; i++) {
-        while (core->jobs[i]->pushed && batch_wanted(core->jobs[i]))
-            batch_start(core->jobs[i], now);
-    }
-    for (uint32_t i = 0; i < core->n_nodes; i++) {
-        struct node *node = &core->nodes[i];
+        struct job *job = core->jobs[i];
 
-        while (node->busy < core->batches_per_numa) {
-            struct job *job = schedule_choose(core, node);
-
-            if (!job)
-                break;
-            job->served = ++core->turn;
+        while (job->pushed && batch_lender(job))
             batch_start(job, now);
-        }
+        while (batch_share(job, now))
+            ;
     }
+}
+
+static void schedule_node(struct core *core, struct node *node, uint64_t now)
+{
+    while (node->busy < core->batches_per_numa) {
+        struct job *job = schedule_choose(core, node);
+
+        if (!job)
+            break;
+        job->served = ++core->turn;
+        batch_start(job, now);
+        if (job->mates > 0)
+            schedule_free(core, now);
+    }
+}
+
+void schedule_run(struct core *core, uint64_t now)
+{
+    do {
+        jobs_settle(core, now);
+        schedule_free(core, now);
+        for (uint32_t i = 0; i < core->n_nodes; i++)
+            schedule_node(core, &core->nodes[i], now);
+    } while (core->touched);
 }

@@ -9,11 +9,12 @@
 #include "sim.h"
 
 /* Copies that a device ends, and what they leave in the model. */
-static void copy_ended(struct sim_job *job, struct sim_ring *ring, const struct task *task, bool ok)
+static void copy_ended(struct sim *sim, struct sim_ring *ring, const struct task *task, bool ok)
 {
-    struct sim_memory *memory = sim_memory_find(job, task->memory);
+    struct sim_job *owner;
+    struct sim_memory *memory = sim_memory_of(sim, task->memory, &owner);
 
-    memory->copying = false;
+    memory->copying--;
     ring->copies--;
     ring->slots[task->lease].copying = false;
     ring->slots[task->lease].full = ok;
@@ -33,13 +34,34 @@ static void batch_failure(const struct task *task, const char *what, struct fail
     failure_set(failure, -EIO, "batch %" PRIu64 ":%" PRIu64 " %s", task->epoch, task->step, what);
 }
 
+/* Where the furthest of its mates is. */
+static void start_live(struct sim *sim, struct sim_job *job)
+{
+    struct cursor *start = &job->spec.start;
+
+    for (int i = 0; i < SIM_JOBS; i++) {
+        const struct sim_job *mate = &sim->jobs[i];
+
+        if (sim_mates(job, mate) && sim_job_live(mate) && mate->announced &&
+            (mate->next.epoch > start->epoch ||
+             (mate->next.epoch == start->epoch && mate->next.step > start->step)))
+            *start = mate->next;
+    }
+    job->next = *start;
+    job->plan_ok = job->steps > 0 && start->step <= job->steps;
+}
+
 static void answer_index(struct sim *sim, struct sim_job *job, enum outcome outcome)
 {
-    struct core_dataset dataset = {
-        .samples = job->samples, .fingerprint = 17, .slot_bytes = job->slot_bytes};
+    struct core_dataset dataset = {.samples = job->samples,
+                                   .identity = job->identity,
+                                   .fingerprint = 17,
+                                   .slot_bytes = job->slot_bytes};
     struct failure failure;
 
     if (outcome == OUTCOME_OK) {
+        if (job->spec.live && sim_job_live(job) && job->steps > 0)
+            start_live(sim, job);
         core_job_indexed(sim->core, job->id, &dataset, sim->now);
         return;
     }
@@ -83,7 +105,9 @@ static void answer_ring(struct sim *sim, struct sim_job *job, const struct task 
 /* Every third batch or so has some: the same ones, however often it is made. */
 uint32_t sim_bad(const struct sim_job *job, int64_t batch)
 {
-    uint64_t number = ((uint64_t)batch + job->id) * UINT64_C(0x9e3779b97f4a7c15) >> 60;
+    uint64_t at = job->spec.start.epoch * job->steps + job->spec.start.step + (uint64_t)batch;
+    uint64_t of = job->identity ? job->identity : job->id;
+    uint64_t number = (at + of) * UINT64_C(0x9e3779b97f4a7c15) >> 60;
 
     return number < 5 && !job->spec.pushed ? (uint32_t)(number % job->spec.order.batch + 1) : 0;
 }
@@ -107,9 +131,16 @@ static void answer_decode(struct sim *sim, struct sim_job *job, const struct tas
     struct sim_memory *memory = sim_memory_find(job, task->memory);
     struct failure failure;
 
-    memory->content = outcome == OUTCOME_OK ? CONTENT_FULL : CONTENT_NONE;
-    job->failing |= outcome != OUTCOME_OK && !task->cancelled;
+    memory->content = outcome == OUTCOME_OK && !task->cancelled ? CONTENT_FULL : CONTENT_NONE;
+    memory->part =
+        outcome == OUTCOME_OK && job->gathers && !task->lent && sim_bad(job, task->batch) == 0;
+    /* Of one with mates it is not known which of them fail. */
+    job->failing |= outcome != OUTCOME_OK && !task->cancelled && !job->identity;
     batch_failure(task, "does not decode", &failure);
+    if (memory->part) {
+        core_gathered(sim->core, task->feed, task->slot, task->generation, sim->now);
+        return;
+    }
     if (job->spec.pushed) {
         core_pushed(sim->core, task->feed, task->slot, task->generation,
                     sim_pushed_count(job, task->batch), outcome == OUTCOME_OK ? NULL : &failure,
@@ -128,7 +159,7 @@ static void answer_copy(struct sim *sim, struct sim_job *job, const struct task 
     struct task named = *task;
     struct failure failure;
 
-    copy_ended(job, ring, task, outcome == OUTCOME_OK);
+    copy_ended(sim, ring, task, outcome == OUTCOME_OK);
     job->failing |= outcome != OUTCOME_OK && sim_job_live(job) && ring->mapping != MAPPING_NONE;
     named.epoch = job->spec.start.epoch + (task->batch + job->spec.start.step) / job->steps;
     named.step = (task->batch + job->spec.start.step) % job->steps;
@@ -142,7 +173,7 @@ static void decode_stuck(struct sim *sim, struct sim_job *job, struct task *task
 {
     struct failure failure;
 
-    job->failing |= !task->cancelled;
+    job->failing |= !task->cancelled && !job->identity;
     task->stuck = true;
     batch_failure(task, "hangs", &failure);
     core_stuck(sim->core, task->feed, task->slot, task->generation, &failure, sim->now);
@@ -243,8 +274,10 @@ void sim_device_lost(struct sim *sim, uint32_t device)
             continue;
         }
         if (task->type == TASK_COPY) {
-            copy_ended(job, sim_ring_find(job, task->ring), task, false);
-            sim_memory_find(job, task->memory)->copied = false;
+            struct sim_job *owner;
+
+            copy_ended(sim, sim_ring_find(job, task->ring), task, false);
+            sim_memory_of(sim, task->memory, &owner)->copied = false;
         }
         task_remove(sim, i);
     }
@@ -291,6 +324,17 @@ static void ring_unmapped(struct sim_ring *ring)
         ring->used = false;
 }
 
+static void lease_end(struct sim *sim, struct sim_lease *lease)
+{
+    struct sim_job *owner;
+    struct sim_memory *memory =
+        lease->held && !lease->ring ? sim_memory_of(sim, lease->memory, &owner) : NULL;
+
+    lease->held = false;
+    if (memory)
+        memory->leased--;
+}
+
 void sim_peer_gone(struct sim *sim, struct sim_peer *peer)
 {
     sim_log(sim, "  peer %" PRIu64 " is gone\n", peer->id);
@@ -309,10 +353,8 @@ void sim_peer_dead(struct sim *sim, struct sim_peer *peer)
 
         if (!job->used || job->peer != peer->id)
             continue;
-        for (int k = 0; k < SIM_DEPTH; k++) {
-            job->leases[k].held = false;
-            job->memory[k].leased = false;
-        }
+        for (int k = 0; k < SIM_DEPTH; k++)
+            lease_end(sim, &job->leases[k]);
         for (int k = 0; k < SIM_RINGS; k++)
             if (job->rings[k].used && job->rings[k].offered)
                 ring_unmapped(&job->rings[k]);
@@ -375,16 +417,12 @@ void sim_release(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t i
     struct sim_lease *lease = index < SIM_DEPTH ? &job->leases[index] : NULL;
     bool right = peer == job->peer && !job->peer_gone && lease && lease->held &&
                  lease->generation == generation;
-    struct sim_memory *memory;
     int rc;
 
     sim_log(sim, "  lease %" PRIu32 " of job %" PRIu64 " is released\n", index, job->id);
     if (right) {
-        lease->held = false;
+        lease_end(sim, lease);
         job->bad += job->closing ? 0 : sim_bad(job, lease->batch);
-        memory = lease->ring ? NULL : sim_memory_find(job, lease->memory);
-        if (memory)
-            memory->leased = false;
     }
     rc = core_release(sim->core, peer, job->id, index, generation, sim->now);
     EXPECT(sim, rc == (right ? 0 : -EPROTO), "releasing lease %" PRIu32 " gave %d", index, rc);

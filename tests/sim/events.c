@@ -141,11 +141,27 @@ static void job_plan(struct sim *sim, struct sim_job *job)
     job->next = job->spec.start;
 }
 
+/* Makes the spec one for the batches of a job that there is; NULL: of none. */
+static const struct sim_job *job_like(struct sim *sim, struct core_job_spec *spec)
+{
+    const struct sim_job *like = &sim->jobs[sim_random(sim, SIM_JOBS)];
+
+    if (!like->used || !like->identity)
+        return NULL;
+    spec->order = like->spec.order;
+    spec->pushed = false;
+    spec->live = sim_chance(sim, 30);
+    if (sim_chance(sim, 50))
+        spec->start = like->next;
+    return like;
+}
+
 static void event_open(struct sim *sim)
 {
     struct sim_peer *peer = &sim->peers[sim_random(sim, SIM_PEERS)];
     unsigned tenant = (unsigned)(peer - sim->peers) % SIM_TENANTS, jobs = 0, all = 0;
     struct sim_job *job = NULL;
+    const struct sim_job *like;
     struct core_job_spec spec;
     struct failure failure = {0};
     uint64_t id;
@@ -160,6 +176,7 @@ static void event_open(struct sim *sim)
     if (!job || !peer->id || peer->gone)
         return;
     spec_choose(sim, &spec);
+    like = sim_chance(sim, 60) ? job_like(sim, &spec) : NULL;
     expected = spec_judge(sim, &spec);
     if (expected == 0 && (jobs >= TENANT_JOBS || all >= NODE_JOBS))
         expected = -EDQUOT;
@@ -173,6 +190,17 @@ static void event_open(struct sim *sim)
     *job =
         (struct sim_job){.used = true, .id = id, .peer = peer->id, .tenant = tenant, .spec = spec};
     job_plan(sim, job);
+    if (!spec.pushed && sim_chance(sim, 50)) {
+        job->identity = id;
+        job->gathers = sim_chance(sim, 20);
+    }
+    if (like) {
+        job->identity = like->identity;
+        job->samples = like->samples;
+        job->slot_bytes = like->slot_bytes;
+        job->steps = like->steps;
+        job->plan_ok = job->steps > 0 && spec.start.step <= job->steps;
+    }
 }
 
 static struct sim_job *job_choose(struct sim *sim)
@@ -392,7 +420,7 @@ void sim_end(struct sim *sim)
     for (int round = 0; round < 100 && round_of_good_luck(sim); round++)
         ;
     for (int i = 0; i < SIM_JOBS; i++)
-        EXPECT(sim, !sim->jobs[i].used || sim->jobs[i].peer_gone,
+        EXPECT(sim, !sim->jobs[i].used || sim->jobs[i].peer_gone || sim->jobs[i].identity,
                "job %" PRIu64 " is closed, waits for nothing and stays", sim->jobs[i].id);
     for (int i = 0; i < SIM_PEERS; i++) {
         struct sim_peer *peer = &sim->peers[i];

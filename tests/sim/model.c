@@ -30,6 +30,25 @@ struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle)
     return NULL;
 }
 
+struct sim_memory *sim_memory_of(struct sim *sim, uint64_t handle, struct sim_job **owner_p)
+{
+    for (int i = 0; i < SIM_JOBS; i++) {
+        struct sim_memory *memory =
+            sim->jobs[i].used ? sim_memory_find(&sim->jobs[i], handle) : NULL;
+
+        *owner_p = &sim->jobs[i];
+        if (memory)
+            return memory;
+    }
+    return NULL;
+}
+
+bool sim_mates(const struct sim_job *a, const struct sim_job *b)
+{
+    return a != b && a->used && b->used && a->identity != 0 && a->identity == b->identity &&
+           a->tenant == b->tenant && !a->spec.pushed && !b->spec.pushed;
+}
+
 bool sim_job_live(const struct sim_job *job)
 {
     return !job->closing && !job->told && !job->deaf;
@@ -65,7 +84,8 @@ struct task *model_task_add(struct sim *sim, enum task_type type, const struct c
                           .generation = action->generation,
                           .memory = action->memory,
                           .epoch = action->epoch,
-                          .step = action->step};
+                          .step = action->step,
+                          .lent = action->lent};
     return task;
 }
 

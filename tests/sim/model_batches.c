@@ -44,6 +44,42 @@ static void expect_workers(struct sim *sim, const struct sim_job *job)
            "the workers of %" PRIu32 " have %" PRIu32 " batches", numa, busy);
 }
 
+/* Whether one of them may use the other's slots. */
+static bool may_share(const struct sim *sim, const struct sim_job *a, const struct sim_job *b)
+{
+    return sim_mates(a, b) && !sim_job_may_move(sim, a) && !sim_job_may_move(sim, b) &&
+           delivery_in_place(a->reserved) == delivery_in_place(b->reserved);
+}
+
+static bool is_at(struct cursor at, const struct core_action *action)
+{
+    return at.epoch == action->epoch && at.step == action->step;
+}
+
+/* A batch that a mate has, or is about to have, is not decoded. */
+static void expect_unshared(struct sim *sim, const struct sim_job *job,
+                            const struct core_action *action)
+{
+    for (uint32_t i = 0; i < sim->n_tasks; i++) {
+        const struct task *task = &sim->tasks[i];
+
+        EXPECT(sim,
+               task->type != TASK_DECODE || task->cancelled || task->stuck ||
+                   !may_share(sim, job, sim_job_find(sim, task->job)) ||
+                   task->epoch != action->epoch || task->step != action->step,
+               JOB "a batch is decoded that job %" PRIu64 " has decoded now", job->id, task->job);
+    }
+    for (int i = 0; i < SIM_JOBS; i++) {
+        const struct sim_job *mate = &sim->jobs[i];
+
+        for (int k = 0; may_share(sim, job, mate) && k < SIM_DEPTH; k++)
+            EXPECT(sim,
+                   !mate->memory[k].owned || mate->memory[k].content != CONTENT_FULL ||
+                       mate->memory[k].part || !is_at(mate->memory[k].at, action),
+                   JOB "a batch is decoded that job %" PRIu64 " has", job->id, mate->id);
+    }
+}
+
 /* A batch that was asked for before may be made again only where it was lost. */
 static void expect_lost(struct sim *sim, struct sim_job *job, int64_t batch)
 {
@@ -71,26 +107,16 @@ static void expect_lost(struct sim *sim, struct sim_job *job, int64_t batch)
                    JOB "batch %" PRId64 " is decoded and still in a ring", job->id, batch);
 }
 
-void model_decode(struct sim *sim, struct sim_job *job, const struct core_action *action)
+/* Of a job without mates all is known. */
+static void expect_decode(struct sim *sim, struct sim_job *job, const struct sim_memory *memory,
+                          int64_t batch)
 {
-    struct sim_memory *memory = sim_memory_find(job, action->memory);
-    int64_t batch = batch_number(job, action->epoch, action->step);
-    struct task *task;
-
     EXPECT(sim, sim_job_live(job) && job->announced, JOB "a batch is decoded for nobody", job->id);
-    EXPECT(sim, memory, JOB "memory %" PRIu64 " is not its own", job->id, action->memory);
-    EXPECT(sim, memory->content != CONTENT_DECODING && !memory->copying && !memory->leased,
-           JOB "memory %" PRIu64 " is used early (%s)", job->id, action->memory,
-           memory->leased    ? "leased"
-           : memory->copying ? "copied"
-                             : "decoded");
     EXPECT(sim,
            memory->content != CONTENT_FULL || memory->copied || job->failing ||
                memory->batch < job->delivered,
-           JOB "memory %" PRIu64 " with batch %" PRId64 " is overwritten", job->id, action->memory,
+           JOB "memory %" PRIu64 " with batch %" PRId64 " is overwritten", job->id, memory->handle,
            memory->batch);
-    EXPECT(sim, action->step < job->steps && action->count == expected_count(job, action->step),
-           JOB "step %" PRIu64 " of %" PRIu32 " samples", job->id, action->step, action->count);
     EXPECT(sim, batch <= job->asked, JOB "batch %" PRId64 " is asked for before %" PRId64, job->id,
            batch, job->asked);
     if (batch < job->asked)
@@ -99,7 +125,28 @@ void model_decode(struct sim *sim, struct sim_job *job, const struct core_action
         job->asked++;
     EXPECT(sim, job->asked - job->delivered + sim_job_held(job) <= job->spec.depth,
            JOB "more batches than leases", job->id);
+}
+
+void model_decode(struct sim *sim, struct sim_job *job, const struct core_action *action)
+{
+    struct sim_memory *memory = sim_memory_find(job, action->memory);
+    int64_t batch = batch_number(job, action->epoch, action->step);
+    struct task *task;
+
+    EXPECT(sim, memory, JOB "memory %" PRIu64 " is not its own", job->id, action->memory);
+    EXPECT(sim, memory->content != CONTENT_DECODING && !memory->copying && !memory->leased,
+           JOB "memory %" PRIu64 " is used early (%s)", job->id, action->memory,
+           memory->leased    ? "leased"
+           : memory->copying ? "copied"
+                             : "decoded");
+    EXPECT(sim, action->step < job->steps && action->count == expected_count(job, action->step),
+           JOB "step %" PRIu64 " of %" PRIu32 " samples", job->id, action->step, action->count);
+    if (job->identity)
+        expect_unshared(sim, job, action);
+    else
+        expect_decode(sim, job, memory, batch);
     memory->content = CONTENT_DECODING;
+    memory->at = (struct cursor){action->epoch, action->step};
     memory->batch = batch;
     memory->copied = false;
     task = model_task_add(sim, TASK_DECODE, action);
@@ -122,16 +169,39 @@ void model_decode_cancel(struct sim *sim, struct sim_job *job, const struct core
     sim_fail(sim, JOB "a decode is cancelled that is not under way", job->id);
 }
 
+/* The memory that a job is to have a batch from: its own, or a mate's. */
+static struct sim_memory *memory_for(struct sim *sim, struct sim_job *job,
+                                     const struct core_action *action)
+{
+    struct sim_job *owner;
+    struct sim_memory *memory = sim_memory_of(sim, action->memory, &owner);
+
+    EXPECT(sim, memory && memory->content == CONTENT_FULL,
+           JOB "memory %" PRIu64 " has no batch for it", job->id, action->memory);
+    EXPECT(sim, owner == job || (sim_mates(owner, job) && !memory->part),
+           JOB "memory %" PRIu64 " is of job %" PRIu64, job->id, action->memory, owner->id);
+    EXPECT(sim, action->pool == owner->spec.device, JOB "memory %" PRIu64 " is of another pool",
+           job->id, action->memory);
+    EXPECT(sim,
+           !delivery_in_place(job->reserved) || delivery_in_place(owner->reserved) ||
+               action->type != CORE_BATCH_READY,
+           JOB "memory %" PRIu64 " is not for clients", job->id, action->memory);
+    return memory;
+}
+
 void model_copy(struct sim *sim, struct sim_job *job, const struct core_action *action)
 {
-    struct sim_memory *memory = sim_memory_find(job, action->memory);
+    struct sim_memory *memory = memory_for(sim, job, action);
     struct sim_ring *ring = sim_ring_find(job, action->ring);
+    int64_t batch = batch_number(job, memory->at.epoch, memory->at.step);
     uint32_t lease = action->lease;
     struct task *task;
 
     EXPECT(sim, sim_job_live(job), JOB "a batch is copied for nobody", job->id);
-    EXPECT(sim, memory && memory->content == CONTENT_FULL && !memory->copied && !memory->copying,
-           JOB "memory %" PRIu64 " is copied and not ready for it", job->id, action->memory);
+    EXPECT(sim, job->identity || (!memory->copied && !memory->copying),
+           JOB "memory %" PRIu64 " is copied twice", job->id, action->memory);
+    EXPECT(sim, batch >= job->delivered && batch < job->delivered + job->spec.depth,
+           JOB "batch %" PRId64 " is copied at %" PRId64, job->id, batch, job->delivered);
     EXPECT(sim, ring && sim_ring_usable(ring) && lease < job->spec.depth,
            JOB "a copy to ring %" PRIu32 " slot %" PRIu32, job->id, action->ring, lease);
     EXPECT(sim, action->bytes == job->slot_bytes, JOB "a copy of %" PRIu64 " bytes", job->id,
@@ -142,18 +212,18 @@ void model_copy(struct sim *sim, struct sim_job *job, const struct core_action *
            lease);
     EXPECT(sim, !ring->slots[lease].full || ring->slots[lease].batch < job->delivered,
            JOB "a copy over batch %" PRId64, job->id, ring->slots[lease].batch);
-    memory->copying = true;
+    memory->copying++;
     ring->copies++;
     ring->slots[lease].copying = true;
     ring->slots[lease].full = false;
-    ring->slots[lease].batch = memory->batch;
+    ring->slots[lease].batch = batch;
     task = model_task_add(sim, TASK_COPY, action);
-    task->batch = memory->batch;
+    task->batch = batch;
 }
 
 void model_batch_ready(struct sim *sim, struct sim_job *job, const struct core_action *action)
 {
-    struct sim_memory *memory = action->ring ? NULL : sim_memory_find(job, action->memory);
+    struct sim_memory *memory = action->ring ? NULL : memory_for(sim, job, action);
     struct sim_ring *ring = action->ring ? sim_ring_find(job, action->ring) : NULL;
     struct sim_lease *lease = &job->leases[action->lease];
 
@@ -177,11 +247,11 @@ void model_batch_ready(struct sim *sim, struct sim_job *job, const struct core_a
                job->delivered);
     else
         EXPECT(sim,
-               memory && memory->content == CONTENT_FULL && !memory->leased &&
-                   memory->batch == job->delivered,
+               (job->identity || !memory->leased) &&
+                   batch_number(job, memory->at.epoch, memory->at.step) == job->delivered,
                JOB "batch %" PRId64 " is handed off and not in its slot", job->id, job->delivered);
     if (memory)
-        memory->leased = true;
+        memory->leased++;
     *lease = (struct sim_lease){.held = true,
                                 .generation = action->generation,
                                 .ring = action->ring,

@@ -36,7 +36,7 @@ struct task {
     uint64_t memory;
     int64_t batch; /* its number since the job's start */
     uint64_t epoch, step;
-    bool cancelled, stuck;
+    bool cancelled, stuck, lent;
 };
 
 enum content { CONTENT_NONE, CONTENT_DECODING, CONTENT_FULL };
@@ -46,10 +46,12 @@ struct sim_memory {
     bool owned; /* the core has it */
     uint64_t handle;
     enum content content;
-    int64_t batch;
-    bool copying; /* a device reads it */
-    bool copied;  /* its bytes are in a ring */
-    bool leased;  /* a client reads it */
+    bool part; /* FULL, but for other jobs than its own: see core_gathered */
+    struct cursor at;
+    int64_t batch;    /* its number for its own job */
+    uint32_t copying; /* devices that read it */
+    bool copied;      /* its bytes are in a ring */
+    uint32_t leased;  /* clients that read it */
 };
 
 enum mapping { MAPPING_UNKNOWN, MAPPING_OPEN, MAPPING_NONE };
@@ -82,6 +84,8 @@ struct sim_job {
     unsigned tenant;
     struct core_job_spec spec;
     uint64_t samples, slot_bytes;
+    uint64_t identity; /* of the data: may be another job's; 0: has no mates */
+    bool gathers;
     uint64_t steps;
     bool plan_ok; /* the order fits the dataset */
     bool announced, closing, told, deaf, failing, peer_gone;
@@ -137,6 +141,10 @@ bool sim_chance(struct sim *sim, uint32_t percent);
 struct sim_job *sim_job_find(struct sim *sim, uint64_t id);
 struct sim_ring *sim_ring_find(struct sim_job *job, uint32_t id);
 struct sim_memory *sim_memory_find(struct sim_job *job, uint64_t handle);
+/* Of any job, which is *owner_p. */
+struct sim_memory *sim_memory_of(struct sim *sim, uint64_t handle, struct sim_job **owner_p);
+/* Whether they want the same batches. */
+bool sim_mates(const struct sim_job *a, const struct sim_job *b);
 /* Neither closing, nor told to have failed, nor without a taker. */
 bool sim_job_live(const struct sim_job *job);
 /* Samples of a batch that its client fills, at most. */

@@ -33,18 +33,25 @@ static void test_wrong(void **state)
 
     job->feed.slots[decode.slot].state = SLOT_FREE;
     expect_wrong(&w, "the workers have 1 batches, counted 2");
-    job->feed.slots[decode.slot].state = SLOT_LEASED;
-    w.core->nodes[0].busy--;
-    expect_wrong(&w, "is leased and nobody holds it");
     job->feed.slots[decode.slot].state = SLOT_DECODING;
-    w.core->nodes[0].busy++;
+    job->feed.slots[decode.slot].others = 1;
+    expect_wrong(&w, "is used by 1 leases, it counts 1 of others");
+    job->feed.slots[decode.slot].others = 0;
+    job->debts = 1;
+    expect_wrong(&w, "it has 0 slots of others, counted 1");
+    job->debts = 0;
+    job->feed.slots[decode.slot].whole = true;
+    expect_wrong(&w, "is whole in state 2");
+    job->feed.slots[decode.slot].whole = false;
 
     job->leases[0].slot = 1;
     expect_wrong(&w, "which knows nothing of it");
     job->leases[0].slot = 0;
     job->leases[0].at.step = 4;
+    expect_wrong(&w, "lease 0 is in a slot with another batch");
+    job->feed.slots[0].at.step = 4;
     expect_wrong(&w, "step 0:4 is pending where 0:0 should be");
-    job->leases[0].at.step = 0;
+    job->leases[0].at.step = job->feed.slots[0].at.step = 0;
     job->free = 1;
     expect_wrong(&w, "leases free, ready, handed, unfilled are 0, 0, 0, 0, counted 1");
     job->free = 0;
