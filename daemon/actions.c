@@ -63,14 +63,16 @@ static void act_ring_make(struct server *server, struct task *task,
     station_poll(station);
 }
 
+/* The batch may be in the pool of another device, which a mate of the job is on. */
 static void act_copy(struct server *server, struct task *task, const struct core_action *action)
 {
     struct station *station = task->station;
+    const struct station *from = &server->stations[action->pool];
     struct copy *copy = &task->copies[action->lease];
     uint64_t offset = 0;
     struct failure failure;
 
-    struct region *region = pool_slot(station->pool, action->memory, NULL, &offset);
+    struct region *region = pool_slot(from->pool, action->memory, NULL, &offset);
     copy->ring = action->ring;
     copy->lease = action->lease;
     copy->generation = action->generation;
@@ -184,8 +186,7 @@ void server_act(struct server *server)
         return;
     server->acting = true;
     while (core_next_action(server->core, &action)) {
-        /* Today a feed has one job and its number. */
-        struct task *task = task_find(server, action.job ? action.job : action.feed);
+        struct task *task = task_find(server, action.job);
         if (!task)
             log_error("the core asks for action %d on job %" PRIu64 ", which is unknown",
                       (int)action.type, action.job);

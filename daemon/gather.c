@@ -315,7 +315,7 @@ bool gather_decode(struct task *task, const struct core_action *action)
     struct work *work = &task->works[action->slot];
     void *slot = NULL;
 
-    task->gathered[action->slot] = task->gather && task->gather->is_ready;
+    task->gathered[action->slot] = task->gather && task->gather->is_ready && !action->lent;
     if (!task->gathered[action->slot])
         return false;
     pool_slot(task->station->pool, action->memory, &slot, NULL);
@@ -323,8 +323,7 @@ bool gather_decode(struct task *task, const struct core_action *action)
     work->epoch = action->epoch;
     work->step = action->step;
     work->count = action->count;
-    core_decoded(server->core, task->job, action->slot, action->generation, NULL, 0, 0, 0,
-                 server_now(server));
+    core_gathered(server->core, task->job, action->slot, action->generation, server_now(server));
     return true;
 }
 

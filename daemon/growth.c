@@ -109,7 +109,9 @@ static void station_retire(struct station *station, struct region *region)
     struct server *server = station->server;
     struct retirement *retirement = calloc(1, sizeof *retirement);
 
-    station_unregister(station, region->id);
+    /* Also where mates of its tenant's jobs have copied from it. */
+    for (uint32_t i = 0; i < server->n_stations; i++)
+        station_unregister(&server->stations[i], region->id);
     if (!retirement) {
         log_error("region %" PRIu32 ": no memory to destroy it in the background", region->id);
         region_destroy(region);

@@ -302,8 +302,10 @@ static int task_accept_source(struct task *task, struct source *source,
     if (r < 0)
         return r;
     task->order.samples = source_samples(source);
+    task_share_bad(task);
     *dataset = (struct core_dataset){
         .samples = task->order.samples,
+        .identity = (uint64_t)(uintptr_t)source, /* kept as long as the task */
         .fingerprint = source_fingerprint(source),
         .slot_bytes = task->layout.slot_bytes,
     };

@@ -231,6 +231,7 @@ int server_init(struct server *server, const struct config *config,
     memset(server, 0, sizeof *server);
     server->config = config;
     server->started = uv_hrtime();
+    server->next_region = 1;
     pthread_mutex_init(&server->done_lock, NULL);
     server_lists_init(server);
     server_accounts_init(server);

@@ -107,7 +107,7 @@ struct task {
     struct source *source;
     struct stream *stream; /* what readers read for it; NULL until it is decoded, or if it is raw */
     struct charge files;   /* that the source keeps open */
-    struct bad_list *bad;  /* NULL: a bad sample ends the job */
+    struct bad_list *bad;  /* shared with its mates. NULL: a bad sample ends the job */
     uint32_t depth;
     bool mapped;       /* its client maps its slots: delivered in place, or pushed */
     struct push *push; /* its client fills its slots; NULL: the workers do */
@@ -128,7 +128,7 @@ struct task {
     uint64_t refused_at;
     int ring_fd; /* between ring_made and JobReady; -1 */
     uint8_t ipc_handle[DEVICE_IPC_HANDLE_BYTES];
-    uint32_t *told_regions; /* that the client has, n_told of them; room for twice depth */
+    uint32_t *told_regions; /* that the client has, n_told of them */
     uint32_t n_told;
     uint64_t indexed_told;
 };
@@ -163,7 +163,7 @@ struct server {
     struct list lingering; /* regions destroyed here and still mapped elsewhere */
     uint64_t lingering_bytes;
     uint64_t lingering_until; /* reservations wait for them */
-    uint32_t next_region;
+    uint32_t next_region; /* its number, of all pools */
     struct listener *listener;
     uint64_t next_peer;
     uint32_t n_peers;
@@ -284,6 +284,9 @@ void task_report_progress(struct server *server);
 bool task_keep_refusal(struct server *server, const struct peer *peer, uint64_t job, uint32_t ring,
                        const char *error);
 void tasks_settle_refusals(struct server *server, uint64_t now);
+/* Keeps its bad samples together with those of a job over the same data: what one has decoded the
+ * other may deliver. */
+void task_share_bad(struct task *task);
 /* The job decodes no more: what was read ahead for it is dropped. */
 void task_stop_reading(struct task *task);
 /* The same for every job of a peer. */

@@ -342,6 +342,7 @@ static int station_add(struct server *server, struct device *device, struct fail
     if (!station->pool)
         return failure_set(failure, -ENOMEM, "device %s: no memory for its pool",
                            device->info.uuid);
+    pool_number_with(station->pool, &server->next_region);
     struct core_device_spec spec = {
         .has_ring = device->ops->has_ring,
         .allow_ipc = server->config->device_ipc,

@@ -65,9 +65,7 @@ struct task *task_new(struct server *server, uint64_t job, uint32_t depth)
     task->generations = calloc(depth, sizeof *task->generations);
     task->copies = calloc(depth, sizeof *task->copies);
     task->gathered = calloc(depth, sizeof *task->gathered);
-    task->told_regions = calloc(2 * (size_t)depth, sizeof *task->told_regions);
-    if (!task->memory || !task->works || !task->generations || !task->copies || !task->gathered ||
-        !task->told_regions) {
+    if (!task->memory || !task->works || !task->generations || !task->copies || !task->gathered) {
         task_free(task);
         return NULL;
     }
@@ -85,7 +83,7 @@ void task_free(struct task *task)
     push_free(task->push);
     source_request_free(task->request);
     stream_close(task->stream);
-    bad_list_free(task->bad);
+    bad_list_unref(task->bad);
     if (task->source)
         server_give_up_source(task->server, task->source);
     charge_release(&task->files);
@@ -164,6 +162,21 @@ void tasks_settle_refusals(struct server *server, uint64_t now)
         core_ring_opened(server->core, task->peer_id, task->job, ring, false, task->refusal, now);
     }
     server_act(server);
+}
+
+void task_share_bad(struct task *task)
+{
+    list_for_each(item, &task->server->tasks)
+    {
+        const struct task *mate = list_entry(item, struct task, link);
+
+        if (mate == task || mate->source != task->source || mate->tenant != task->tenant ||
+            !mate->bad || !task->bad || strcmp(mate->pipeline_name, task->pipeline_name) != 0)
+            continue;
+        bad_list_unref(task->bad);
+        task->bad = bad_list_ref(mate->bad);
+        return;
+    }
 }
 
 /* -- decoding -------------------------------------------------------------------------------- */

@@ -40,31 +40,50 @@ void peer_send_progress(struct peer *peer, uint64_t job, uint64_t indexed)
     peer_send(peer, &message, NULL, 0);
 }
 
-/* Gives the client a description of its own of each region that the task's slots are in. */
+static bool is_told(const struct task *task, uint32_t region)
+{
+    for (uint32_t i = 0; i < task->n_told; i++)
+        if (task->told_regions[i] == region)
+            return true;
+    return false;
+}
+
+/* Gives the client a description of its own of a region that batches of it lie in. */
+static int task_tell_region(struct peer *peer, struct task *task, const struct station *station,
+                            uint32_t id)
+{
+    Pinserve__RegionAdded added = PINSERVE__REGION_ADDED__INIT;
+    MESSAGE(message, REGION_ADDED, region_added, &added);
+    struct region *region = pool_region(station->pool, id);
+    cleanup_fd int fd = -1;
+
+    if (is_told(task, id))
+        return 0;
+    uint32_t *told = reallocarray(task->told_regions, task->n_told + 1, sizeof *told);
+    if (!told)
+        return -ENOMEM;
+    task->told_regions = told;
+    int r = task->push ? region_open_writable(region, &fd) : region_open_readonly(region, &fd);
+    if (r < 0) {
+        log_error("job %" PRIu64 ": region %" PRIu32 ": %s", task->job, id, strerror(-r));
+        return r;
+    }
+    added.job = task->job;
+    added.region = id;
+    added.bytes = region->bytes;
+    pool_set_mapped(station->pool, id);
+    task->told_regions[task->n_told++] = id;
+    peer_send(peer, &message, &fd, 1);
+    return 0;
+}
+
+/* All regions that the task's slots are in. */
 static int task_tell_regions(struct peer *peer, struct task *task)
 {
     for (uint32_t i = 0; i < task->depth; i++) {
-        uint32_t id = memory_region(task->memory[i]);
-        bool told = false;
-        for (uint32_t k = 0; k < task->n_told; k++)
-            told = told || task->told_regions[k] == id;
-        if (told)
-            continue;
-        Pinserve__RegionAdded added = PINSERVE__REGION_ADDED__INIT;
-        MESSAGE(message, REGION_ADDED, region_added, &added);
-        struct region *region = pool_region(task->station->pool, id);
-        cleanup_fd int fd = -1;
-        int r = task->push ? region_open_writable(region, &fd) : region_open_readonly(region, &fd);
-        if (r < 0) {
-            log_error("job %" PRIu64 ": region %" PRIu32 ": %s", task->job, id, strerror(-r));
+        int r = task_tell_region(peer, task, task->station, memory_region(task->memory[i]));
+        if (r < 0)
             return r;
-        }
-        added.job = task->job;
-        added.region = id;
-        added.bytes = region->bytes;
-        pool_set_mapped(task->station->pool, id);
-        task->told_regions[task->n_told++] = id;
-        peer_send(peer, &message, &fd, 1);
     }
     return 0;
 }
@@ -191,8 +210,7 @@ void peer_send_ring_replaced(struct peer *peer, struct task *task, const struct 
     close_fd(&ring.fd);
 }
 
-void peer_send_batch_ready(struct peer *peer, const struct task *task,
-                           const struct core_action *action)
+void peer_send_batch_ready(struct peer *peer, struct task *task, const struct core_action *action)
 {
     Pinserve__BatchReady ready = PINSERVE__BATCH_READY__INIT;
     MESSAGE(message, BATCH_READY, batch_ready, &ready);
@@ -205,8 +223,13 @@ void peer_send_batch_ready(struct peer *peer, const struct task *task,
     ready.count = action->count;
     ready.ring = action->ring;
     if (action->ring == 0) {
+        const struct station *from = &peer->server->stations[action->pool];
         uint64_t offset = 0;
-        pool_slot(task->station->pool, action->memory, NULL, &offset);
+        if (task_tell_region(peer, task, from, memory_region(action->memory)) < 0) {
+            peer_break(peer);
+            return;
+        }
+        pool_slot(from->pool, action->memory, NULL, &offset);
         ready.region = memory_region(action->memory);
         ready.offset = offset;
     }

@@ -82,7 +82,8 @@ static int start_from_wire(const Pinserve__OpenJob *open, struct core_job_spec *
     case PINSERVE__START__START_TOKEN:
         break;
     case PINSERVE__START__START_LIVE:
-        return failure_set(failure, -EOPNOTSUPP, "start=live is not served by this version");
+        spec->live = true;
+        return 0;
     default:
         return failure_set(failure, -EINVAL, "start %d is unknown", (int)open->start);
     }

@@ -70,8 +70,7 @@ void peer_send_progress(struct peer *peer, uint64_t job, uint64_t indexed);
 void peer_send_job_ready(struct peer *peer, struct task *task, const struct core_action *action);
 void peer_send_ring_replaced(struct peer *peer, struct task *task,
                              const struct core_action *action);
-void peer_send_batch_ready(struct peer *peer, const struct task *task,
-                           const struct core_action *action);
+void peer_send_batch_ready(struct peer *peer, struct task *task, const struct core_action *action);
 void peer_send_epoch_end(struct peer *peer, const struct core_action *action);
 /* Answers a Probe; fd -1: no pixels. Without such a peer nothing happens. */
 void peer_send_probed(struct server *server, uint64_t peer, uint64_t id,

@@ -147,6 +147,8 @@ static void job_to_wire(struct server *server, const struct core_job_info *info,
     row->delivered = info->delivered;
     row->bad = info->bad;
     row->starved = info->starved;
+    row->mates = info->mates;
+    row->shared = info->shared;
     row->ring_bytes = info->ring_bytes;
     row->error = (char *)(info->failure && info->failure->code ? info->failure->text : "");
     if (!task)

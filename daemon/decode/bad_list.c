@@ -13,6 +13,7 @@
 
 struct bad_list {
     pthread_mutex_t lock;
+    unsigned refs; /* one thread's: the lock does not guard them */
     uint32_t n;
     struct bad_sample rows[BAD_LIST_MAX];
 };
@@ -21,14 +22,22 @@ struct bad_list *bad_list_new(void)
 {
     struct bad_list *list = calloc(1, sizeof *list);
 
-    if (list)
+    if (list) {
         pthread_mutex_init(&list->lock, NULL);
+        list->refs = 1;
+    }
     return list;
 }
 
-void bad_list_free(struct bad_list *list)
+struct bad_list *bad_list_ref(struct bad_list *list)
 {
-    if (!list)
+    list->refs++;
+    return list;
+}
+
+void bad_list_unref(struct bad_list *list)
+{
+    if (!list || --list->refs > 0)
         return;
     for (uint32_t i = 0; i < list->n; i++) {
         free(list->rows[i].name);

@@ -16,7 +16,8 @@ struct bad_list;
 
 /* NULL: no memory. */
 struct bad_list *bad_list_new(void);
-void bad_list_free(struct bad_list *list);
+struct bad_list *bad_list_ref(struct bad_list *list);
+void bad_list_unref(struct bad_list *list);
 
 /* One that is there already, or for which there is no room, is dropped. job is for the log. */
 void bad_list_add(struct bad_list *list, uint64_t job, uint64_t sample, const char *name,

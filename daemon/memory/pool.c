@@ -44,7 +44,7 @@ struct pool {
     uint64_t region_bytes;
     struct entry **entries; /* sorted by region id */
     size_t n_entries, room;
-    uint32_t next_id;
+    uint32_t first_id, *next_id; /* the former while it has its own count */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t unit)
@@ -59,8 +59,14 @@ struct pool *pool_new(uint64_t region_bytes)
     if (!pool)
         return NULL;
     pool->region_bytes = round_up(region_bytes ? region_bytes : 1, SLOT_ALIGN);
-    pool->next_id = 1;
+    pool->first_id = 1;
+    pool->next_id = &pool->first_id;
     return pool;
+}
+
+void pool_number_with(struct pool *pool, uint32_t *next_id)
+{
+    pool->next_id = next_id;
 }
 
 void pool_free(struct pool *pool)
@@ -390,7 +396,7 @@ void pool_add_region(struct pool *pool, struct region *region, uint64_t now)
         region_free(region);
         return;
     }
-    region->id = pool->next_id++;
+    region->id = (*pool->next_id)++;
     entry->region = region;
     entry->idle_since = now;
     pool->entries[pool->n_entries++] = entry;

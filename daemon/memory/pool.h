@@ -29,6 +29,8 @@ struct pool_info {
 
 /* region_bytes: pool.region; regions are multiples of it. */
 struct pool *pool_new(uint64_t region_bytes);
+/* Its regions are numbered together with those of other pools, from *next_id on. */
+void pool_number_with(struct pool *pool, uint32_t *next_id);
 /* Every slot must be free and every region gone. */
 void pool_free(struct pool *pool);
 

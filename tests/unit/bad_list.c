@@ -38,8 +38,8 @@ static void test_rows(void **state)
     assert_int_equal(left, 0);
     assert_string_equal(rows[0].reason, "c1/c.jpg: cut off");
     assert_int_equal(bad_list_rows(list, 3, 3, rows, &left), 0);
-    bad_list_free(list);
-    bad_list_free(NULL);
+    bad_list_unref(list);
+    bad_list_unref(NULL);
 }
 
 /* Lines on stderr while a list takes 20,000 reports about 10,000 samples. */
@@ -70,7 +70,7 @@ static unsigned log_lines(void)
     assert_int_equal(bad_list_rows(list, BAD_LIST_MAX - 1, 1, &row, &left), 1);
     assert_int_equal(row.sample, 3 * (BAD_LIST_MAX - 1));
     assert_int_equal(left, 0);
-    bad_list_free(list);
+    bad_list_unref(list);
     return lines;
 }
 
