@@ -67,7 +67,9 @@ void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open)
     open->batch = spec->batch;
     open->depth = spec->depth;
     open->delivery = spec->delivery;
-    open->start = spec->token ? PINSERVE__START__START_TOKEN : PINSERVE__START__START_CURSOR;
+    open->start = spec->token  ? PINSERVE__START__START_TOKEN
+                  : spec->live ? PINSERVE__START__START_LIVE
+                               : PINSERVE__START__START_CURSOR;
     open->epoch = spec->epoch;
     open->step = spec->step;
     open->token = spec->token;
@@ -354,8 +356,16 @@ static void token_replace(struct pinclient_spec *spec, Pinserve__ResumeToken *to
 int pinclient_spec_start(struct pinclient_spec *spec, uint64_t epoch, uint64_t step)
 {
     token_replace(spec, NULL);
+    spec->live = false;
     spec->epoch = epoch;
     spec->step = step;
+    return 0;
+}
+
+int pinclient_spec_live(struct pinclient_spec *spec)
+{
+    pinclient_spec_start(spec, 0, 0);
+    spec->live = true;
     return 0;
 }
 

@@ -31,6 +31,7 @@ struct pinclient_spec {
     bool has_bad_limit;
     Pinserve__BadLimit bad_limit;
     uint64_t epoch, step;
+    bool live;                    /* start where its mates are, instead */
     Pinserve__ResumeToken *token; /* NULL: start at epoch and step */
     char *name;
 };

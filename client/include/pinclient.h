@@ -320,6 +320,14 @@ PINCLIENT_API int pinclient_spec_shard(struct pinclient_spec *spec, uint32_t ran
 /** Starts at a batch; default (0, 0). Undoes a token. @return 0 */
 PINCLIENT_API int pinclient_spec_start(struct pinclient_spec *spec, uint64_t epoch, uint64_t step);
 
+/**
+ * Starts where the furthest of the jobs is that this one can share batches with: of the same user,
+ * over the same data, by a spec that differs in nothing but device, delivery, depth, name and
+ * start. Such jobs decode a batch once when they are at about the same step. With no such job the
+ * start is (0, 0). Undoes a start and a token. @return 0
+ */
+PINCLIENT_API int pinclient_spec_live(struct pinclient_spec *spec);
+
 /** Resumes where a token of pinclient_job_token() says. Undoes a start.
  *  @return 0 or -EINVAL when it is no token */
 PINCLIENT_API int pinclient_spec_token(struct pinclient_spec *spec, const char *token);

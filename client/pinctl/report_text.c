@@ -270,6 +270,7 @@ static int print_jobs(const struct report *report, FILE *out)
         {"READY", true},
         {"LEASED", true},
         {"STARVED", true},
+        {"SHARED", true},
         {"BAD", true},
         {"SOURCE", false, true},
         {"ERROR", false, true},
@@ -296,6 +297,7 @@ static int print_jobs(const struct report *report, FILE *out)
         table_cell(table, "%" PRIu32 "/%" PRIu32, job->ready, job->depth);
         table_cell(table, "%" PRIu32, job->leased);
         table_cell(table, "%" PRIu64, job->starved);
+        table_cell(table, "%" PRIu64, job->shared);
         table_cell(table, "%" PRIu64, job->bad);
         table_cell(table, "%s", job->source);
         table_cell(table, "%s", job->error);

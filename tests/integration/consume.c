@@ -6,7 +6,7 @@
  *   consume [--socket PATH] --source S [--image I] [--flip P] [--batch N] [--device D]
  *           [--deliver D] [--depth N] [--seed S] [--shuffle S] [--last L] [--bad B]
  *           [--rank R --world W]
- *           [--start EPOCH:STEP] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
+ *           [--start EPOCH:STEP|live] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
  *           [--seq N] [--values] [--hold N] [--step-ms MS] [--pause N] [--wait] [--fork]
  *           [--close-first] [--again N]
  *
@@ -331,6 +331,8 @@ static int spec_option(struct pinclient_spec *spec, int option, const char *valu
         world = (unsigned)strtoul(value, NULL, 10);
         return pinclient_spec_shard(spec, rank, world);
     case START: {
+        if (strcmp(value, "live") == 0)
+            return pinclient_spec_live(spec);
         uint64_t epoch = strtoull(value, &end, 10);
         return pinclient_spec_start(spec, epoch, strtoull(end + 1, NULL, 10));
     }

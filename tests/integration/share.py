@@ -1,0 +1,176 @@
+"""Jobs that want the same batches: each is decoded once, the bytes are those of a job alone, and
+nobody waits for another."""
+
+import json
+import os
+import signal
+import threading
+
+from daemon import Daemon, expect, expect_equal, folder, have_driver, run, wait_for
+from images import make_folder
+
+N, BATCH = 96, 8
+SPEC = ["--image", "random-crop:48", "--flip", "0.5", "--batch", str(BATCH), "--depth", "4"]
+
+
+def spec_of(path, *more):
+    return ["--source", f"folder:{path}", *SPEC, *more]
+
+
+def decoded(daemon):
+    return daemon.ask("stats")["stages"]["samples"]
+
+
+def at_once(daemon, *specs):
+    """Runs pinctl bench for each; their results."""
+    results = [None] * len(specs)
+
+    def one(i):
+        results[i] = daemon.bench(*specs[i])
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(specs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def places():
+    yield "host", ["--device", "host"], ["--device", "host"], {}
+    if have_driver():
+        gpu = ["--device", "cuda:0", "--deliver"]
+        two = {"PINSERVE_DRIVER_DEVICES": "2"}
+        yield "fd", gpu + ["fd"], gpu + ["fd"], {}
+        yield "copy", gpu + ["copy"], gpu + ["copy"], {}
+        yield "two GPUs", gpu + ["fd"], ["--device", "cuda:1", "--deliver", "ipc"], two
+        yield "host and copy", ["--device", "host"], gpu + ["copy"], {}
+
+
+def test_each_batch_is_decoded_once():
+    """They start at about the same time and take a step every 20 ms."""
+    with folder() as path:
+        make_folder(path, 3, N // 3)
+        run_spec = spec_of(path, "--epochs", "3", "--step-ms", "20", "--checksum")
+        for name, first, second, env in places():
+            with Daemon("workers.per_numa_node=2", driver=have_driver(), env=env) as daemon:
+                alone = daemon.bench(*run_spec, "--device", "host")["checksum"]
+                for device in (first, second):  # so that its process is up
+                    daemon.bench(*spec_of(path, "--batches", "1"), *device)
+                before = decoded(daemon)
+                got = at_once(daemon, run_spec + first, run_spec + second)
+                expect_equal([result["checksum"] for result in got], [alone] * 2, name)
+                made = decoded(daemon) - before
+                expect(3 * N <= made < 3 * N * 1.5, f"{name}: {made} samples for two of {3 * N}")
+                print(f"{name}: {made} of {2 * 3 * N} samples were decoded")
+
+
+def test_a_little_later():
+    """Where decoding is what they wait for, the one behind is served first until both are level."""
+    with folder() as path:
+        make_folder(path, 3, N // 3)
+        spec = spec_of(path, "--device", "host", "--batch", "4", "--seconds", "4")
+        with Daemon("workers.per_numa_node=1") as daemon:
+            alone = daemon.bench(*spec)["samples"]
+            before = decoded(daemon)
+            first = threading.Thread(target=daemon.bench, args=spec)
+            first.start()
+            wait_for(lambda: [job for job in daemon.jobs() if job["delivered"] >= 12], "12 steps")
+            second = daemon.bench(*spec)["samples"]
+            first.join()
+            made = decoded(daemon) - before
+            print(f"alone {alone}; two of which one begins later: {made} decoded, it has {second}")
+            expect(second > made / 2 * 1.2, "most of what one decodes the other takes")
+
+
+def test_others_decode_for_themselves():
+    with folder() as path:
+        make_folder(path, 3, N // 3)
+        with Daemon("workers.per_numa_node=2") as daemon:
+            for more in (["--seed", "1"], ["--flip", "0.25"], ["--rank", "1", "--world", "2"]):
+                before = decoded(daemon)
+                at_once(daemon, spec_of(path, "--epochs", "2", "--step-ms", "10"),
+                        spec_of(path, "--epochs", "2", "--step-ms", "10", *more))
+                wanted = 2 * N + (N if "--rank" in more else 2 * N)
+                expect(decoded(daemon) - before >= wanted, f"samples with {more}")
+
+
+def events(process):
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def test_a_client_that_stops_holds_nobody_up():
+    """It holds all its leases, of slots that the other job brought; then it is killed."""
+    with folder() as path:
+        make_folder(path, 3, N // 3)
+        with Daemon("workers.per_numa_node=2") as daemon:
+            spec = spec_of(path, "--epochs", "1000", "--device", "host")
+            first = daemon.consume(*spec, "--step-ms", "20")
+            stream = events(first)
+            for _ in range(5):
+                next(stream)
+            held = daemon.consume(*spec, "--start", "live", "--hold", "4", "--batches", "4",
+                                  "--wait")
+            wait_for(lambda: max(job["leased"] for job in daemon.jobs()) == 4, "four leases")
+            rows = daemon.jobs()
+            expect_equal([job["mates"] for job in rows], [1, 1], "mates")
+            before = max(job["delivered"] for job in rows)
+            wait_for(lambda: max(job["delivered"] for job in daemon.jobs()) > before + 20,
+                     "the first goes on")
+            expect(min(job["delivered"] for job in daemon.jobs()) == 4, "the other has stopped")
+            held.send_signal(signal.SIGKILL)
+            held.wait()
+            wait_for(lambda: len(daemon.jobs()) == 1, "the killed one is gone")
+            first.kill()
+            first.wait()
+            wait_for(lambda: not daemon.jobs(), "both are gone")
+
+
+def test_start_live():
+    with folder() as path:
+        make_folder(path, 3, N // 3)
+        with Daemon("workers.per_numa_node=2") as daemon:
+            spec = spec_of(path, "--device", "host")
+            alone = daemon.batches(*spec, "--start", "live", "--batches", "1")
+            job = [event for event in alone if event["event"] == "job"][0]
+            batch = [event for event in alone if event["event"] == "batch"][0]
+            expect_equal((batch["epoch"], batch["step"]), (0, 0), f"without another: {job}")
+            first = daemon.consume(*spec, "--step-ms", "30", "--epochs", "1000")
+            wait_for(lambda: [row for row in daemon.jobs() if row["delivered"] > 30], "30 steps")
+            joined = [event for event in daemon.batches(*spec, "--start", "live", "--batches", "6")
+                      if event["event"] == "batch"]
+            steps = N // BATCH
+            place = [event["epoch"] * steps + event["step"] for event in joined]
+            expect(place[0] >= 30 and place == list(range(place[0], place[0] + 6)),
+                   f"where it joins: {place}")
+            expect(daemon.ask("stats")["stages"]["samples"] < (place[-1] + 12) * BATCH,
+                   "it shares what is there")
+            first.kill()
+            first.wait()
+
+
+def test_bad_samples_are_listed_for_both():
+    with folder() as path:
+        make_folder(path, 2, 8)
+        bad = sorted(os.path.join(parent, name) for parent, _, names in os.walk(path)
+                     for name in names)[3]
+        with open(bad, "wb") as file:
+            file.write(b"no image")
+        with Daemon("workers.per_numa_node=2") as daemon:
+            spec = spec_of(path, "--bad", "blank", "--device", "host", "--batch", "8")
+            jobs = [daemon.consume(*spec, "--batches", "2", "--hold", "2", "--wait")
+                    for _ in range(2)]
+            wait_for(lambda: sum(row["leased"] for row in daemon.jobs()) == 8, "four batches each")
+            for row in daemon.jobs():
+                listed = json.loads(daemon.pinctl("--json", "jobs", "--bad",
+                                                  str(row["job"])).stdout)["bad"]
+                expect_equal([os.path.basename(bad)],
+                             [os.path.basename(entry["name"]) for entry in listed], "the list")
+            for job in jobs:
+                job.communicate()
+
+
+run([test_each_batch_is_decoded_once, test_a_little_later, test_others_decode_for_themselves,
+     test_a_client_that_stops_holds_nobody_up, test_start_live,
+     test_bad_samples_are_listed_for_both])
