@@ -48,10 +48,11 @@ def places():
 
 
 def test_each_batch_is_decoded_once():
-    """They start at about the same time and take a step every 20 ms."""
+    """They start at about the same time and take a step every 20 ms. A depth of 32 bears that one
+    starts half a second later."""
     with folder() as path:
         make_folder(path, 3, N // 3)
-        run_spec = spec_of(path, "--epochs", "3", "--step-ms", "20", "--checksum")
+        run_spec = spec_of(path, "--depth", "32", "--epochs", "3", "--step-ms", "20", "--checksum")
         for name, first, second, env in places():
             with Daemon("workers.per_numa_node=2", driver=have_driver(), env=env) as daemon:
                 alone = daemon.bench(*run_spec, "--device", "host")["checksum"]
