@@ -235,6 +235,14 @@ static void station_fail_first(struct station *station, const struct failure *fa
     core_job_refused(server->core, task->job, failure, server_now(server));
 }
 
+/* Memory is about to come back: what nobody uses is given up for it. */
+static bool regions_make_room(struct server *server)
+{
+    retire_idle(server, server_now(server), 0, false);
+    return server->retiring > 0 ||
+           (server->lingering_bytes > 0 && server_now(server) < server->lingering_until);
+}
+
 static void growth_done(uv_work_t *work, int status)
 {
     struct growth *growth = work->data;
@@ -252,8 +260,11 @@ static void growth_done(uv_work_t *work, int status)
         station_warn(station, region);
         pool_add_region(station->pool, region, now);
     }
+    bool waits = false; /* until regions are gone, and then tries again */
     if (growth->made < growth->wanted) {
-        if (!list_empty(&station->reservations)) {
+        if (growth->failure.code == -ENOMEM && server->is_ready && regions_make_room(server)) {
+            waits = true;
+        } else if (!list_empty(&station->reservations)) {
             station_fail_first(station, &growth->failure);
         } else if (!server->is_ready) {
             log_error("%s", growth->failure.text);
@@ -265,7 +276,8 @@ static void growth_done(uv_work_t *work, int status)
         server->ready(server->ready_user);
     }
     growth_free(growth);
-    station_serve(station);
+    if (!waits)
+        station_serve(station);
     server_act(server);
     server_check_stopped(server);
 }
@@ -325,13 +337,6 @@ static int station_grow(struct station *station, struct account *account, uint64
     return 0;
 }
 
-/* Memory is about to come back. */
-static bool regions_are_leaving(struct server *server)
-{
-    return server->retiring > 0 ||
-           (server->lingering_bytes > 0 && server_now(server) < server->lingering_until);
-}
-
 /* Nobody waits for it any more. */
 static bool reservation_is_void(const struct reservation *reservation)
 {
@@ -363,11 +368,8 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
         return failure_set(failure, r, "pool of %s: %s", station->device->info.uuid, strerror(-r));
     r = station_grow(station, task->tenant, task->push ? task->job : 0, regions, region_bytes,
                      failure);
-    if (r == -EDQUOT) {
-        retire_idle(server, server_now(server), 0, false);
-        if (regions_are_leaving(server))
-            return 1; /* served again when they are gone, and by the tick */
-    }
+    if (r == -EDQUOT && regions_make_room(server))
+        return 1; /* served again when they are gone, and by the tick */
     return r < 0 ? r : 1;
 }
 

@@ -147,12 +147,12 @@ class Case(unittest.TestCase):
         self.notify.until("STOPPING=1")
         self.assertEqual(child.wait(PATIENCE), 0, self.log_of(child))
 
-    def pinctl(self, path=None):
-        return subprocess.run([PINCTL, "--socket", path or self.path, "--json", "status"],
+    def pinctl(self, what="status", path=None):
+        return subprocess.run([PINCTL, "--socket", path or self.path, "--json", what],
                               capture_output=True, text=True, timeout=PATIENCE)
 
     def assert_serves(self, path=None):
-        result = self.pinctl(path)
+        result = self.pinctl(path=path)
         self.assertEqual(result.returncode, 0, result.stderr)
 
 
@@ -347,7 +347,9 @@ def memory_cgroup(limit):
     """A cgroup with this limit; None where none can be made."""
     for base, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
                        ("/sys/fs/cgroup", "memory.max")):
-        path = os.path.join(base, f"pinserve-test-{os.getpid()}")
+        path = os.path.join(base, f"pinserve-test-{os.getpid()}-{limit}")
+        if not os.path.exists(os.path.join(base, "cgroup.procs")):
+            continue
         try:
             os.mkdir(path)
         except OSError:
@@ -358,21 +360,24 @@ def memory_cgroup(limit):
         except OSError:
             os.rmdir(path)
             continue
-        yield path
-        end = time.monotonic() + PATIENCE
-        while os.path.exists(path) and time.monotonic() < end:
-            try:
-                os.rmdir(path)
-            except OSError:  # its last process is on its way out
-                time.sleep(0.02)
+        try:
+            yield path
+        finally:
+            end = time.monotonic() + 2
+            while os.path.exists(path) and time.monotonic() < end:
+                try:
+                    os.rmdir(path)
+                except OSError:  # its last process is on its way out
+                    time.sleep(0.02)
         return
     yield None
 
 
 class Cgroup(Case):
-    def test_the_limit_of_a_cgroup(self):
-        """1 GiB: 50% is half of it, 2 GiB are refused, and so is what is not left of it."""
-        with memory_cgroup(1 << 30) as path:
+    @contextlib.contextmanager
+    def limited(self, limit):
+        """The path of a cgroup, and how a process enters it."""
+        with memory_cgroup(limit) as path:
             if not path:
                 self.skipTest("no cgroup with a limit of memory can be made here")
 
@@ -380,6 +385,43 @@ class Cgroup(Case):
                 with open(os.path.join(path, "cgroup.procs"), "w") as file:
                     file.write("0")
 
+            yield path, enter
+
+    def bench(self, sample_bytes, depth):
+        end = time.monotonic() + PATIENCE
+        while json.loads(self.pinctl("jobs").stdout)["jobs"] and time.monotonic() < end:
+            time.sleep(0.02)
+        return subprocess.run(
+            [PINCTL, "--socket", self.path, "bench", "--source", f"synthetic:{sample_bytes}:u8:4",
+             "--batch", "1", "--depth", str(depth), "--batches", "1", "--device", "host"],
+            capture_output=True, text=True, timeout=PATIENCE)
+
+    def test_idle_memory_is_given_up_for_a_job(self):
+        """Two jobs of which each has room, but not beside what the other left in the pool: 100 MiB are
+        in use by somebody else."""
+        with self.limited(256 * MIB) as (path, enter):
+            other = self.spawn([sys.executable, "-c", "import time; a = b'1' * (100 << 20); "
+                                "print('there', flush=True); time.sleep(60)"], preexec_fn=enter)
+            while "there" not in self.log_of(other):
+                time.sleep(0.02)
+            child = self.start("--set", "pool.max=100%", "--set", "pool.region=2MiB",
+                               preexec_fn=enter)
+            self.ready(child)
+            for sample_bytes, depth in ((16 * MIB, 4), (90 * MIB, 1), (16 * MIB, 4)):
+                result = self.bench(sample_bytes, depth)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            refused = self.bench(254 * MIB, 1)
+            self.assertEqual(refused.returncode, 1, refused.stderr)
+            self.assertRegex(refused.stderr, r"too little memory: a region needs \d+ bytes .* are "
+                                             rf"left of what {path}")
+            self.assertEqual(self.bench(16 * MIB, 4).returncode, 0, "others go on")
+            self.stop(child)
+            other.kill()
+            other.wait()
+
+    def test_the_limit_of_a_cgroup(self):
+        """1 GiB: 50% is half of it, 2 GiB are refused, and so is what is not left of it."""
+        with self.limited(1 << 30) as (path, enter):
             child = self.start("--set", "pool.max=50%", preexec_fn=enter)
             self.ready(child)
             self.assertEqual(json.loads(self.pinctl().stdout)["pinned_max"], 536870912)
