@@ -1,7 +1,8 @@
 /*
- * Fuzz target: any bytes as the saved index of a tar shard, as they are, and
- * with what tells whose index it is, and the sum, put right: whatever they say
- * then, reading by it stays within the shard and the index.
+ * Fuzz target: any bytes as the saved index of a tar shard, as they are, then
+ * with what tells whose index it is, and the sum, put right, then with counts
+ * that fit, too: whatever they say, reading by it stays within the shard and
+ * the index.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -84,14 +85,26 @@ static void load(const uint8_t *bytes, size_t size)
     loader_deinit(&tar);
 }
 
+static void counts_put_right(struct tar_cache_header *header, size_t size)
+{
+    size_t each = sizeof(struct tar_sample) + 2 * sizeof(struct tar_part);
+    size_t before = (sizeof FIELDS + 7) / 8 * 8, left = size - sizeof *header - sizeof(uint64_t);
+
+    left = left > before ? left - before : 0;
+    header->samples %= left / each + 1;
+    header->text_bytes = left - header->samples * each;
+}
+
 /* As one would be that was made of this shard. */
-static void put_right(uint8_t *bytes, size_t size)
+static void put_right(uint8_t *bytes, size_t size, bool counts)
 {
     struct tar_cache_header *header = (void *)bytes;
     uint64_t hash;
 
     if (size < sizeof *header + sizeof FIELDS + sizeof hash)
         return;
+    if (counts)
+        counts_put_right(header, size);
     header->magic = TAR_CACHE_MAGIC;
     header->version = TAR_CACHE_VERSION;
     header->n_parts = 2;
@@ -114,8 +127,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         abort();
     memcpy(copy, bytes, size);
     load(copy, size);
-    put_right(copy, size);
-    load(copy, size);
+    for (int counts = 0; counts < 2; counts++) {
+        put_right(copy, size, counts);
+        load(copy, size);
+    }
     free(copy);
     return 0;
 }
