@@ -235,7 +235,7 @@ def test_cpuset_whose_nodes_have_too_little_memory():
     trial = two("scarce")
     expect_equal(trial.exit(), 0, f"the daemon was not killed\n{trial.log}")
     expect_equal(trial.found["bench.exit"], "1", "bench")
-    expect("too little memory: a region needs 67108864 bytes" in trial.found["bench"] and
+    expect("too little memory: 7 regions need 469762048 bytes" in trial.found["bench"] and
            "are left of what the cpuset (NUMA nodes 0) allows" in trial.found["bench"],
            trial.found["bench"])
 
