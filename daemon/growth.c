@@ -343,7 +343,7 @@ static bool reservation_is_void(const struct reservation *reservation)
     const struct task *task = reservation->task;
     struct core_job_info info;
 
-    return !core_job_find(task->server->core, task->job, &info) || info.state == JOB_CLOSING;
+    return !core_job_find(task->server->core, task->job, &info) || info.ended;
 }
 
 /* 0: served. 1: wait, a growth is under way. Negative: refused. */
@@ -356,7 +356,7 @@ static int reservation_serve(struct reservation *reservation, struct failure *fa
     uint32_t regions = 0;
 
     if (reservation_is_void(reservation))
-        return failure_set(failure, -ECANCELED, "job %" PRIu64 ": closed", task->job);
+        return failure_set(failure, -ECANCELED, "job %" PRIu64 ": ended", task->job);
     int r = task->push
                 ? pool_take_pushed(station->pool, task->tenant, task->job, reservation->bytes,
                                    reservation->count, task->memory, &regions, &region_bytes)

@@ -4,6 +4,7 @@
  *
  *   server.c    start, end, timers
  *   stations.c  a station: a device with its pool and its workers; stations_find.c
+ *   drain.c     stations that are taken out of service
  *   growth.c    pools that grow and shrink, off the loop
  *   tasks.c     a task: what the server keeps of a job (source, layout, works)
  *   indexing.c  from what a client asked for to a source, off the loop
@@ -62,9 +63,10 @@ struct station {
     struct pool *pool;
     struct list reservations; /* waiting for room, in order */
     bool growing;
-    bool up;      /* a process was started and not yet lost */
-    bool opened;  /* it has its context */
-    bool closing; /* it was asked to end */
+    bool up;       /* a process was started and not yet lost */
+    bool opened;   /* it has its context */
+    bool closing;  /* it was asked to end */
+    bool draining; /* out of service: no job is accepted */
     uint64_t idle_since;
     uint64_t copied_bytes;
     struct rate copied_rate;
@@ -163,7 +165,7 @@ struct server {
     struct list lingering; /* regions destroyed here and still mapped elsewhere */
     uint64_t lingering_bytes;
     uint64_t lingering_until; /* reservations wait for them */
-    uint32_t next_region; /* its number, of all pools */
+    uint32_t next_region;     /* its number, of all pools */
     struct listener *listener;
     uint64_t next_peer;
     uint32_t n_peers;
@@ -232,7 +234,8 @@ void stations_close(struct server *server);
 void stations_deinit(struct server *server);
 bool stations_closed(const struct server *server);
 void stations_tick(struct server *server, uint64_t now);
-/* By UUID, a unique prefix of one, "host", or "" for the first; -ENODEV lists what there is. */
+/* By UUID, a unique prefix of one, "host", or "" for the first that is in service, or else the
+ * first; -ENODEV lists what there is. */
 int station_find(struct server *server, const char *device, struct station **station_p,
                  struct failure *failure);
 /* By its PCI address; -ENODEV. */
@@ -246,6 +249,18 @@ int station_register(struct station *station, struct region *region);
 void station_unregister(struct station *station, uint32_t region);
 /* The workers, started when they are not. */
 int station_crew(struct station *station, struct failure *failure);
+
+/* drain.c ------------------------------------------------------------------------------------- */
+
+/* Ends a job on behalf of whom `by` names, who may. -ENOENT, -EALREADY in words. */
+int server_evict(struct server *server, uint64_t job, const char *by, struct failure *failure);
+/* Ends its jobs, and its process when no client has anything of it any more. */
+void station_drain(struct station *station, const char *by);
+void station_resume(struct station *station, const char *by);
+/* Refuses a job on it, in words, when it is out of service. */
+int station_accepts(const struct station *station, struct failure *failure);
+/* "serving", "draining" or "drained": nothing is left on it. */
+const char *station_state(const struct station *station);
 
 /* growth.c ------------------------------------------------------------------------------------ */
 

@@ -455,7 +455,7 @@ void stations_tick(struct server *server, uint64_t now)
             station->idle_since = 0;
         else if (station->idle_since == 0)
             station->idle_since = now;
-        else if (now - station->idle_since >= server->config->device_idle)
+        else if (station->draining || now - station->idle_since >= server->config->device_idle)
             station_close(station);
         station_poll(station);
     }

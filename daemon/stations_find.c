@@ -13,6 +13,7 @@ int station_find(struct server *server, const char *device, struct station **sta
                  struct failure *failure)
 {
     struct station *found = NULL;
+    bool any = device[0] == '\0';
     unsigned matches = 0;
 
     for (uint32_t i = 0; i < server->n_stations; i++) {
@@ -22,11 +23,12 @@ int station_find(struct server *server, const char *device, struct station **sta
             return 0;
         }
         if (strncmp(uuid, device, strlen(device)) == 0) {
-            found = found ? found : &server->stations[i];
+            if (!found || (any && found->draining && !server->stations[i].draining))
+                found = &server->stations[i];
             matches++;
         }
     }
-    if (matches == 1 || (found && device[0] == '\0')) {
+    if (matches == 1 || (found && any)) {
         *station_p = found;
         return 0;
     }

@@ -7,7 +7,7 @@
 
 #define PROTOCOL_MAJOR 1
 #define PROTOCOL_MINOR_MIN 0
-#define PROTOCOL_MINOR_MAX 0
+#define PROTOCOL_MINOR_MAX 1 /* 1: Evict, Drain */
 
 #define MESSAGE_MAX 65536    /* bytes of one packet */
 #define MESSAGE_FDS_MAX 64   /* fds beside one packet */

@@ -77,6 +77,7 @@ static void row_fill(Pinserve__DeviceReport *row, const struct station *station)
     row->link_width_max = station->link.width_max;
     row->gathered_bytes = station->gathered_bytes;
     row->gathered_batches = station->gathered_batches;
+    row->state = (char *)station_state(station);
     row->copy_rate = rate_get(&station->copied_rate, server_now(server), station->copied_bytes);
 }
 

@@ -116,7 +116,7 @@ static int peer_handle_dataset_fds(struct peer *peer, struct wire_packet *packet
     return 0;
 }
 
-static void peer_send_done(struct peer *peer, uint64_t id)
+void peer_send_done(struct peer *peer, uint64_t id)
 {
     Pinserve__Done done = PINSERVE__DONE__INIT;
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
@@ -234,6 +234,12 @@ int peer_handle(struct peer *peer, struct wire_packet *packet, struct failure *r
         return 0;
     case PINSERVE__MESSAGE__BODY_PROBE:
         return peer_handle_probe(peer, packet, reason);
+    case PINSERVE__MESSAGE__BODY_EVICT:
+        peer_handle_evict(peer, message->id, message->evict);
+        return 0;
+    case PINSERVE__MESSAGE__BODY_DRAIN:
+        peer_handle_drain(peer, message->id, message->drain);
+        return 0;
     case PINSERVE__MESSAGE__BODY_RING_OPENED:
         return peer_handle_ring_opened(peer, message->ring_opened, reason);
     case PINSERVE__MESSAGE__BODY_RELEASE:

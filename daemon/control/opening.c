@@ -168,7 +168,9 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         r = start_from_wire(open, &spec, failure);
     if (r == 0)
         r = station_of_client(server, open, &station, &spec.no_ring, failure);
-    if (r < 0 || !station)
+    if (r == 0)
+        r = station_accepts(station, failure);
+    if (r < 0)
         return r;
     if (open->bad_limit)
         spec.bad_limit = (struct core_bad_limit){.has = true,

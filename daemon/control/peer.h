@@ -64,6 +64,7 @@ void peer_drop_dataset(struct peer *peer);
 /* Sends, or queues behind what is queued. Fds stay the caller's. */
 void peer_send(struct peer *peer, const Pinserve__Message *message, const int *fds, size_t n_fds);
 void peer_send_error(struct peer *peer, uint64_t id, const struct failure *failure);
+void peer_send_done(struct peer *peer, uint64_t id);
 
 /* Events about a job. */
 void peer_send_progress(struct peer *peer, uint64_t job, uint64_t indexed);
@@ -91,6 +92,9 @@ int source_request_from_wire(struct peer *peer, const Pinserve__Source *source,
                              struct source_request **request_p, struct failure *failure);
 /* probe.c */
 int peer_handle_probe(struct peer *peer, struct wire_packet *packet, struct failure *reason);
+/* operate.c */
+void peer_handle_evict(struct peer *peer, uint64_t id, const Pinserve__Evict *evict);
+void peer_handle_drain(struct peer *peer, uint64_t id, const Pinserve__Drain *drain);
 /* push.c */
 /* The layout of a job whose batches the client fills. */
 int push_open(struct task *task, const Pinserve__OpenJob *open, struct failure *failure);

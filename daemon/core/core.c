@@ -249,6 +249,7 @@ static void job_info(const struct job *job, struct core_job_info *info_p)
         .shared = job->shared,
         .state = job->state,
         .state_text = states[job->state],
+        .ended = job_ended(job),
         .delivery = job->state == JOB_OPENING ? DELIVERY_AUTO : job->delivery,
         .why = job->why,
         .next = job->next,

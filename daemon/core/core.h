@@ -67,7 +67,8 @@ enum job_state {
 
 enum core_action_type {
     CORE_INDEX,        /* job: answer core_job_indexed or core_job_refused */
-    CORE_INDEX_CANCEL, /* job: closed while it was indexed; core_job_refused must still come */
+    CORE_INDEX_CANCEL, /* job: closed or evicted while it was indexed, perhaps both;
+                          core_job_refused must still come */
     CORE_RESERVE,      /* job, device, delivery, count slots of bytes each: answer core_job_reserved
                           or core_job_refused. In place, a client is to map them. Once more when
                           the job leaves rings for `copy`: the slots before were given back */
@@ -168,6 +169,7 @@ struct core_job_info {
     uint64_t shared; /* batches that a mate had decoded */
     enum job_state state;
     const char *state_text; /* "opening", "running", ... ; static */
+    bool ended;             /* it will ask for nothing any more */
     enum delivery delivery; /* in force; auto while opening */
     const char *why;
     struct cursor next;  /* to be handed off */
@@ -208,6 +210,10 @@ int core_job_open(struct core *core, struct account *tenant, uint64_t peer,
 
 /* The client closes it: -EPROTO when there is no such job of this peer, or when it is closed. */
 int core_job_close(struct core *core, uint64_t peer, uint64_t job, uint64_t now);
+
+/* An operator ends it: it fails now, with what was not handed off yet. -ENOENT: no such job;
+ * -EALREADY: it has failed, is closed, or takes nothing any more. */
+int core_job_evict(struct core *core, uint64_t job, const struct failure *failure, uint64_t now);
 
 /* The client could, or could not, open the ring that was offered. -EPROTO: no such ring on offer.
  */

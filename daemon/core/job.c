@@ -259,6 +259,22 @@ void job_fail(struct job *job, const struct failure *failure, uint64_t now)
     job_tell(job);
 }
 
+int core_job_evict(struct core *core, uint64_t job_id, const struct failure *failure, uint64_t now)
+{
+    struct job *job = core_job_get(core, job_id);
+
+    if (!job)
+        return -ENOENT;
+    if (!job_live(job))
+        return -EALREADY;
+    if (job->wait == WAIT_INDEX)
+        job_emit(job, CORE_INDEX_CANCEL);
+    job_fail(job, failure, now);
+    job_advance(job, now);
+    schedule_run(core, now);
+    return 0;
+}
+
 /* -- closing ------------------------------------------------------------------------------- */
 
 static void job_close(struct job *job, uint64_t now)

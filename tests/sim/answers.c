@@ -376,6 +376,20 @@ void sim_job_close(struct sim *sim, struct sim_job *job, uint64_t peer)
     EXPECT(sim, rc == (right ? 0 : -EPROTO), "closing job %" PRIu64 " gave %d", job->id, rc);
 }
 
+void sim_job_evict(struct sim *sim, uint64_t id)
+{
+    const struct sim_job *job = sim_job_find(sim, id);
+    int rc, right = !job ? -ENOENT : sim_job_live(job) ? 0 : -EALREADY;
+    struct failure failure;
+
+    sim_log(sim, "  job %" PRIu64 " is evicted\n", id);
+    failure_set(&failure, -ECANCELED, "evicted");
+    rc = core_job_evict(sim->core, id, &failure, sim->now);
+    EXPECT(sim, rc == right, "evicting job %" PRIu64 " gave %d", id, rc);
+    sim_drain(sim);
+    EXPECT(sim, rc < 0 || job->told, "job %" PRIu64 " was evicted and is not told so", id);
+}
+
 void sim_ring_answer(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t id, bool ok)
 {
     struct sim_ring *ring = sim_ring_find(job, id);

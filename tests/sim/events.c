@@ -224,6 +224,14 @@ static void event_close(struct sim *sim)
         sim_job_close(sim, job, peer_choose(sim, job));
 }
 
+static void event_evict(struct sim *sim)
+{
+    const struct sim_job *job = job_choose(sim);
+
+    /* Now and then one that never was. */
+    sim_job_evict(sim, job ? job->id : UINT64_MAX - sim_random(sim, 10));
+}
+
 /* -- clients ------------------------------------------------------------------------------- */
 
 static void event_release(struct sim *sim)
@@ -307,8 +315,10 @@ void sim_step(struct sim *sim)
         event_ring(sim, false);
     else if (what < 940)
         event_ring(sim, true);
-    else if (what < 970)
+    else if (what < 965)
         sim_repeat(sim);
+    else if (what < 970)
+        event_evict(sim);
     else if (what < 980)
         event_close(sim);
     else if (what < 990)

@@ -191,6 +191,8 @@ void sim_device_refused(struct sim *sim, uint32_t device);
 void sim_peer_gone(struct sim *sim, struct sim_peer *peer);
 void sim_peer_dead(struct sim *sim, struct sim_peer *peer);
 void sim_job_close(struct sim *sim, struct sim_job *job, uint64_t peer);
+/* An operator ends it. */
+void sim_job_evict(struct sim *sim, uint64_t id);
 void sim_ring_answer(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t ring, bool ok);
 void sim_ring_close(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t ring);
 void sim_release(struct sim *sim, struct sim_job *job, uint64_t peer, uint32_t lease,

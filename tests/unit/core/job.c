@@ -246,6 +246,89 @@ static void test_peer(void **state)
     world_deinit(&w);
 }
 
+/* It fails at once with what was not handed off, and what its client holds stays. */
+static void test_evict(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(HOST, 3);
+    struct failure failure = failure_make("evicted by uid 0 (root)");
+    struct core_action decodes[3], batch;
+    struct core_job_info info;
+    uint64_t job;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 3);
+    job = job_begin(&w, &spec, 10);
+    expect(&w, CORE_JOB_READY);
+    for (int i = 0; i < 3; i++)
+        decodes[i] = *expect(&w, CORE_DECODE);
+    decoded(&w, &decodes[0], NULL);
+    batch = *expect(&w, CORE_BATCH_READY);
+    decoded(&w, &decodes[2], NULL); /* ready, but step 1 is not */
+    expect_nothing(&w);
+    assert_int_equal(core_job_evict(w.core, job + 1, &failure, 0), -ENOENT);
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), 0);
+    assert_int_equal(expect(&w, CORE_DECODE_CANCEL)->slot, decodes[1].slot);
+    expect(&w, CORE_JOB_FAILED);
+    assert_string_equal(w.action.failure->text, failure.text);
+    assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, decodes[2].memory);
+    expect_nothing(&w);
+    assert_true(core_job_find(w.core, job, &info));
+    assert_string_equal(info.state_text, "failed");
+    assert_true(info.ended);
+    assert_int_equal(info.leased, 1);
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), -EALREADY);
+    decoded(&w, &decodes[1], NULL);
+    assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, decodes[1].memory);
+    assert_int_equal(release(&w, &batch), 0);
+    assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, decodes[0].memory);
+    assert_int_equal(core_job_close(w.core, PEER, job, 0), 0);
+    expect(&w, CORE_JOB_GONE);
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), -ENOENT);
+    world_deinit(&w);
+}
+
+/* Before it is ready: its index is cancelled, slots and a ring that come later go back at once. */
+static void test_evict_while_opening(void **state)
+{
+    struct world w;
+    struct core_job_spec spec = spec_make(GPU, 1);
+    struct failure failure = failure_make("evicted");
+    uint64_t job, memory[1] = {5};
+    uint32_t ring;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 2);
+    job = job_open(&w, &spec);
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), 0);
+    expect(&w, CORE_INDEX_CANCEL);
+    expect(&w, CORE_JOB_FAILED);
+    core_job_refused(w.core, job, &failure, 0);
+    expect_nothing(&w);
+    assert_int_equal(core_job_close(w.core, PEER, job, 0), 0);
+    expect(&w, CORE_JOB_GONE);
+    job = job_open(&w, &spec);
+    job_index(&w, job, 10);
+    expect(&w, CORE_RESERVE);
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), 0);
+    expect(&w, CORE_JOB_FAILED);
+    core_job_reserved(w.core, job, memory, 0);
+    assert_int_equal(expect(&w, CORE_SLOT_FREE)->memory, 5);
+    assert_int_equal(core_job_close(w.core, PEER, job, 0), 0);
+    expect(&w, CORE_JOB_GONE);
+    job = job_begin(&w, &spec, 10);
+    ring = expect(&w, CORE_RING_MAKE)->ring;
+    assert_int_equal(core_job_evict(w.core, job, &failure, 0), 0);
+    expect(&w, CORE_JOB_FAILED);
+    expect(&w, CORE_SLOT_FREE);
+    core_ring_made(w.core, job, ring, 0);
+    assert_int_equal(expect(&w, CORE_RING_FREE)->ring, ring);
+    assert_int_equal(core_device_ring_bytes(w.core, GPU), 0);
+    assert_int_equal(core_job_close(w.core, PEER, job, 0), 0);
+    expect(&w, CORE_JOB_GONE);
+    world_deinit(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +341,8 @@ int main(void)
         cmocka_unit_test(test_close_while_ring_is_made),
         cmocka_unit_test(test_close_in_two_phases),
         cmocka_unit_test(test_peer),
+        cmocka_unit_test(test_evict),
+        cmocka_unit_test(test_evict_while_opening),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -196,6 +196,39 @@ static void test_failure_is_of_both(void **state)
     world_deinit(&w);
 }
 
+/* The slot of an evicted job that its mate waits for is filled and given to the mate. */
+static void test_eviction_is_of_one(void **state)
+{
+    struct core_job_spec spec = spec_make(HOST, 1);
+    struct failure failure = failure_make("evicted");
+    struct world w;
+    struct core_action decode, batch;
+    uint64_t a, b;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 2);
+    a = mate_begin(&w, &spec, 100);
+    expect(&w, CORE_JOB_READY);
+    decode = *expect(&w, CORE_DECODE);
+    b = mate_begin(&w, &spec, 200);
+    expect(&w, CORE_JOB_READY);
+    assert_int_equal(core_job_evict(w.core, a, &failure, 0), 0);
+    expect_of(&w, CORE_JOB_FAILED, a);
+    expect_nothing(&w); /* the decode is not cancelled */
+    decoded(&w, &decode, NULL);
+    batch = *expect_of(&w, CORE_BATCH_READY, b);
+    assert_int_equal(batch.memory, 100);
+    assert_int_equal(core_job_close(w.core, PEER, a, 0), 0);
+    expect_nothing(&w);
+    assert_int_equal(release(&w, &batch), 0);
+    assert_int_equal(expect_of(&w, CORE_SLOT_FREE, a)->memory, 100);
+    expect_of(&w, CORE_JOB_GONE, a);
+    expect_decode(&w, 0, 1);
+    assert_int_equal(w.action.memory, 200);
+    world_end(&w);
+    world_deinit(&w);
+}
+
 /* A batch that is only gathered to the device of its job is of no use to another. */
 static void test_gathered(void **state)
 {
@@ -312,7 +345,7 @@ int main(void)
         cmocka_unit_test(test_decoded_once), cmocka_unit_test(test_kept),
         cmocka_unit_test(test_debt),         cmocka_unit_test(test_failure_is_of_both),
         cmocka_unit_test(test_gathered),     cmocka_unit_test(test_live),
-        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_eviction_is_of_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
