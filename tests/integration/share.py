@@ -92,8 +92,8 @@ def test_others_decode_for_themselves():
         with Daemon("workers.per_numa_node=2") as daemon:
             for more in (["--seed", "1"], ["--flip", "0.25"], ["--rank", "1", "--world", "2"]):
                 before = decoded(daemon)
-                at_once(daemon, spec_of(path, "--epochs", "2", "--step-ms", "10"),
-                        spec_of(path, "--epochs", "2", "--step-ms", "10", *more))
+                spec = spec_of(path, "--device", "host", "--epochs", "2", "--step-ms", "10")
+                at_once(daemon, spec, spec + more)
                 wanted = 2 * N + (N if "--rank" in more else 2 * N)
                 expect(decoded(daemon) - before >= wanted, f"samples with {more}")
 
