@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "client/connection.h"
 #include "json.h"
+#include "operate.h"
 #include "options.h"
 #include "pinctl.h"
 #include "probe.h"
@@ -101,6 +102,10 @@ static int run(int argc, char **argv, struct failure *failure)
         return bench_run(options.socket, &options.bench, options.json, stdout, failure);
     case COMMAND_PROBE:
         return probe_run(&options, stdout, failure);
+    case COMMAND_EVICT:
+        return evict_run(&options, stdout, failure);
+    case COMMAND_DRAIN:
+        return drain_run(&options, stdout, failure);
     default:
         return run_query(&options, failure);
     }

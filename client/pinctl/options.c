@@ -11,6 +11,7 @@
 #include "client/parse.h"
 
 #define OPTIONS_MAX 40
+#define TIMEOUT_MAX_S 1000000
 
 enum {
     OPTION_SOCKET = 256, /* above every character, so that optopt tells long from short */
@@ -19,6 +20,9 @@ enum {
     OPTION_WATCH,
     OPTION_BAD,
     OPTION_OUTPUT,
+    OPTION_DEVICE,
+    OPTION_UNDO,
+    OPTION_TIMEOUT,
     OPTION_BENCH, /* and the places in bench_options_table behind it */
 };
 
@@ -34,6 +38,8 @@ static const struct {
     {"stats", COMMAND_STATS, "totals since the start; --watch: rates, every second"},
     {"bench", COMMAND_BENCH, "consume batches and measure; see pinctl bench --help"},
     {"probe", COMMAND_PROBE, "what the daemon makes of image files: FILE or SHARD:MEMBER"},
+    {"evict", COMMAND_EVICT, "end a job: evict JOB"},
+    {"drain", COMMAND_DRAIN, "end all jobs and the process on a GPU, or --undo it; see below"},
     {"version", COMMAND_VERSION, "the version of pinctl"},
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -57,6 +63,11 @@ static void build_table(enum command command, struct option *table)
         add_option(table, &n, "bad", true, OPTION_BAD);
     if (command == COMMAND_PROBE)
         add_option(table, &n, "output", true, OPTION_OUTPUT);
+    if (command == COMMAND_DRAIN) {
+        add_option(table, &n, "device", true, OPTION_DEVICE);
+        add_option(table, &n, "undo", false, OPTION_UNDO);
+        add_option(table, &n, "timeout", true, OPTION_TIMEOUT);
+    }
     for (size_t i = 0; command == COMMAND_BENCH && i < bench_options_count; i++) {
         const struct bench_option *option = &bench_options_table[i];
         add_option(table, &n, option->name, option->kind != BENCH_FLAG, OPTION_BENCH + (int)i);
@@ -113,6 +124,17 @@ static int parse_options(int argc, char **argv, const char *rule, struct options
         case OPTION_OUTPUT:
             options->output = optarg;
             break;
+        case OPTION_DEVICE:
+            options->device = optarg;
+            break;
+        case OPTION_UNDO:
+            options->undo = true;
+            break;
+        case OPTION_TIMEOUT:
+            if (parse_whole(parse_from(optarg), TIMEOUT_MAX_S, &options->timeout_s) < 0)
+                return failure_set(failure, -EINVAL, "--timeout %s: seconds are wanted, at most %d",
+                                   optarg, TIMEOUT_MAX_S);
+            break;
         case '?':
         case ':':
             return refuse_option(result, argv, table, failure);
@@ -149,9 +171,19 @@ static int take_files(int argc, char **argv, struct options *options, struct fai
     return 0;
 }
 
+static int take_job(int argc, char **argv, struct options *options, struct failure *failure)
+{
+    if (optind >= argc)
+        return failure_set(failure, -EINVAL, "evict: the number of a JOB is missing");
+    const char *word = argv[optind++];
+    if (parse_whole(parse_from(word), UINT64_MAX, &options->job) < 0 || options->job == 0)
+        return failure_set(failure, -EINVAL, "evict %s: the number of a job is wanted", word);
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *options, struct failure *failure)
 {
-    *options = (struct options){.command = COMMAND_NONE};
+    *options = (struct options){.command = COMMAND_NONE, .timeout_s = DRAIN_TIMEOUT_S};
     bench_options_init(&options->bench);
 
     int rc = parse_options(argc, argv, "+:h", options, failure);
@@ -170,6 +202,10 @@ int options_parse(int argc, char **argv, struct options *options, struct failure
         return rc;
     if (options->command == COMMAND_PROBE)
         return take_files(argc, argv, options, failure);
+    if (options->command == COMMAND_EVICT)
+        rc = take_job(argc, argv, options, failure);
+    if (rc < 0)
+        return rc;
     if (optind < argc)
         return failure_set(failure, -EINVAL, "%s: unexpected argument %s", argv[0], argv[optind]);
     if (options->command == COMMAND_BENCH)
@@ -186,6 +222,12 @@ void options_help(enum command command, FILE *out)
     fputs("usage: pinctl [--socket PATH] [--json] COMMAND\n\n", out);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fprintf(out,
+            "\ndrain:\n"
+            "  --device UUID  that GPU, or host (default all GPUs)\n"
+            "  --timeout S    wait so long until nothing is left on it (default %d)\n"
+            "  --undo         take it into service again\n",
+            DRAIN_TIMEOUT_S);
     fputs("\n"
           "  --socket PATH  the daemon's socket (default $PINSERVE_SOCKET, else\n"
           "                 /run/pinserve/pinserve.sock, else $XDG_RUNTIME_DIR/pinserve.sock)\n"

@@ -20,8 +20,12 @@ enum command {
     COMMAND_STATS,
     COMMAND_BENCH,
     COMMAND_PROBE,
+    COMMAND_EVICT,
+    COMMAND_DRAIN,
     COMMAND_VERSION,
 };
+
+#define DRAIN_TIMEOUT_S 60
 
 struct options {
     const char *socket; /* NULL: the usual places */
@@ -29,6 +33,10 @@ struct options {
     bool help; /* print it and do nothing else */
     bool watch;
     uint64_t bad;       /* jobs: list the bad samples of this one; 0: the jobs */
+    uint64_t job;       /* evict */
+    const char *device; /* drain: NULL: all GPUs */
+    uint64_t timeout_s; /* drain */
+    bool undo;          /* drain */
     const char *output; /* probe: where the pixels go; NULL: nowhere */
     char **files;       /* probe: n_files of them */
     size_t n_files;

@@ -175,11 +175,10 @@ static void cell_jobs(struct table *table, const Pinserve__DeviceReport *device)
 static int print_devices(const struct report *report, FILE *out)
 {
     static const struct table_column columns[] = {
-        {"DEVICE"},       {"NAME"},           {"PCI"},
-        {"LINK"},         {"NODE", true},     {"WORKERS", true},
-        {"JOBS"},         {"POOL", true},     {"RINGS", true},
-        {"GATHER", true}, {"COPIED", true},   {"RATE", true},
-        {"PROCESS"},      {"RESTARTS", true}, {"PLACEMENT", false, true},
+        {"DEVICE"},      {"NAME"},           {"PCI"},          {"LINK"},
+        {"NODE", true},  {"WORKERS", true},  {"JOBS"},         {"POOL", true},
+        {"RINGS", true}, {"GATHER", true},   {"COPIED", true}, {"RATE", true},
+        {"PROCESS"},     {"RESTARTS", true}, {"STATE"},        {"PLACEMENT", false, true},
     };
     cleanup_table struct table *table = table_new(columns, COUNT(columns), true);
 
@@ -202,6 +201,7 @@ static int print_devices(const struct report *report, FILE *out)
         table_cell(table, "%.2f GB/s", (double)device->copy_rate / 1e9);
         table_cell(table, "%s", device->process ? "up" : "-");
         table_cell(table, "%" PRIu32, device->restarts);
+        table_cell(table, "%s", *device->state ? device->state : "-");
         table_cell(table, "%s", device->placement);
     }
     return table_print(table, out);

@@ -48,7 +48,8 @@ expect 0 "--step-ms" bench --help
 
 expect 2 "a command is missing"
 expect 2 "unknown command frobnicate" frobnicate
-expect 2 "unknown command drain" drain
+expect 2 "the number of a JOB is missing" evict
+expect 2 "unexpected argument host" drain host
 expect 2 "unknown option --nope" --nope status
 expect 2 "unknown option --nope" status --nope
 expect 2 "unknown option --watch" jobs --watch
@@ -62,7 +63,8 @@ expect 2 "--depth x" $bench --depth x
 expect 2 "--epochs and --seconds exclude each other" $bench --epochs 1 --seconds 2
 expect 2 "--seq and a source of tokens need each other" $bench --seq 128
 
-for command in status devices pools jobs stats "stats --watch" "$bench"; do
+for command in status devices pools jobs stats "stats --watch" "$bench" "evict 3" drain \
+    "drain --undo"; do
     # shellcheck disable=SC2086 # the words of a command
     expect 3 "$none" --socket "$none" $command
     expect 3 "$none" --json --socket "$none" $command

@@ -6,6 +6,7 @@ import socket
 
 # Message.body, by field number; see proto/pinserve.proto.
 HELLO, DATASET_FDS, OPEN_JOB, CLOSE_JOB, QUERY = 2, 10, 11, 12, 13
+EVICT, DRAIN = 15, 16
 RING_OPENED, RELEASE, RING_CLOSED = 20, 21, 22
 ERROR, DONE, JOB_OPENED, REPORT = 30, 31, 32, 33
 PROGRESS, REGION_ADDED, JOB_READY, BATCH_READY = 40, 41, 42, 43

@@ -101,6 +101,40 @@ def test_the_daemons_own_files_are_not_a_clients():
         check_refused(events(train(daemon, f"{path}/own", who(ANNA))), ANNA, "the daemon's files")
 
 
+def operate(daemon, uid, *arguments):
+    """pinctl as that user: its exit status and its error."""
+    got = subprocess.run([PINCTL, "--socket", daemon.socket, *arguments], env=daemon.env, cwd="/",
+                         capture_output=True, text=True, check=False, timeout=PATIENCE, **who(uid))
+    return got.returncode, got.stderr
+
+
+def test_who_may_evict_and_drain():
+    spec = ["--source", "synthetic:8", "--device", "host", "--step-ms", "5", "--epochs", "1000000"]
+    with service() as daemon:
+        for uid, by in ((ANNA, f"uid {ANNA}"), (0, "uid 0 (root)"),
+                        (SERVICE, f"uid {SERVICE} (the daemon's user)")):
+            process = daemon.consume(*spec, **who(ANNA))
+            wait_for(lambda: [row for row in daemon.jobs() if row["state"] == "running"], "a job")
+            job = daemon.jobs()[0]["job"]
+            status, error = operate(daemon, BERTA, "evict", str(job))
+            expect(status == 1 and f"job {job} is of uid {ANNA}" in error
+                   and f"not uid {BERTA}" in error, f"a stranger: {status} {error}")
+            expect_equal(operate(daemon, uid, "evict", str(job)), (0, ""), f"uid {uid}")
+            last = events(process)[-1]
+            expect_equal((last["code"], last["text"]), (-125, f"job {job} was evicted by {by}"),
+                         "what its client hears")
+            wait_for(lambda: not daemon.jobs(), "the job ends")
+        for undo in ([], ["--undo"]):
+            for uid in (ANNA, BERTA):
+                status, error = operate(daemon, uid, "drain", "--device", "host", *undo)
+                expect(status == 1 and f"not uid {uid}" in error, f"a user: {status} {error}")
+            for uid in (SERVICE, 0):
+                expect_equal(operate(daemon, uid, "drain", "--device", "host", *undo), (0, ""),
+                             f"uid {uid} {undo}")
+            got = daemon.ask("devices")["devices"][0]["state"]
+            expect_equal(got, "serving" if undo else "drained", "its state")
+
+
 def test_two_users_run_one_each():
     """By hand, on the default socket; one that is killed is in nobody's way."""
     with folder() as path:
@@ -283,6 +317,7 @@ if WHY_NOT:
     sys.exit(77)
 run([test_each_user_reads_its_own_files, test_the_daemons_own_files_are_not_a_clients,
      test_the_names_of_bad_samples_are_the_users, test_groups_count, test_two_users_run_one_each,
+     test_who_may_evict_and_drain,
      test_without_the_capabilities_it_says_so,
      test_the_devices_process_has_no_capabilities,
      test_memory_that_is_about_to_come_back_is_waited_for, test_a_client_in_a_pid_namespace_of_its_own,

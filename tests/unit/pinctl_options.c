@@ -96,7 +96,6 @@ static void test_refusals_name_the_word(void **state)
     assert_int_equal(parse(none), -EINVAL);
     assert_string_equal(failure.text, "a command is missing; see pinctl --help");
     assert_refused("unknown command frobnicate; see pinctl --help", "frobnicate");
-    assert_refused("unknown command evict; see pinctl --help", "evict", "3");
     assert_refused("unknown option --nope", "--nope", "jobs");
     assert_refused("unknown option --nope", "jobs", "--nope");
     assert_refused("unknown option --nope=3", "jobs", "--nope=3");
@@ -107,6 +106,35 @@ static void test_refusals_name_the_word(void **state)
     assert_refused("--json takes no value", "--json=1", "jobs");
     assert_refused("jobs: unexpected argument 7", "jobs", "7");
     assert_refused("bench: unexpected argument x", "bench", "x", "--source", "a", "--batch", "1");
+}
+
+static void test_evict_and_drain(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("evict", "3", "--json"), 0);
+    assert_int_equal(options.command, COMMAND_EVICT);
+    assert_int_equal(options.job, 3);
+    assert_true(options.json);
+    assert_refused("evict: the number of a JOB is missing", "evict");
+    assert_refused("evict x3: the number of a job is wanted", "evict", "x3");
+    assert_refused("evict 0: the number of a job is wanted", "evict", "0");
+    assert_refused("evict 18446744073709551616: the number of a job is wanted", "evict",
+                   "18446744073709551616");
+    assert_refused("evict: unexpected argument 4", "evict", "3", "4");
+    assert_refused("unknown option --undo", "evict", "3", "--undo");
+    assert_int_equal(PARSE("drain"), 0);
+    assert_int_equal(options.command, COMMAND_DRAIN);
+    assert_null(options.device);
+    assert_int_equal(options.timeout_s, 60);
+    assert_false(options.undo);
+    assert_int_equal(PARSE("drain", "--device", "GPU-1", "--timeout", "0", "--undo"), 0);
+    assert_string_equal(options.device, "GPU-1");
+    assert_int_equal(options.timeout_s, 0);
+    assert_true(options.undo);
+    assert_refused("--timeout 5s: seconds are wanted, at most 1000000", "drain", "--timeout", "5s");
+    assert_refused("--timeout 1000001: seconds are wanted, at most 1000000", "drain", "--timeout",
+                   "1000001");
+    assert_refused("drain: unexpected argument GPU-1", "drain", "GPU-1");
 }
 
 static void test_bad_samples_of_a_job(void **state)
@@ -302,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_options_of_the_program_stand_anywhere),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_refusals_name_the_word),
+        cmocka_unit_test(test_evict_and_drain),
         cmocka_unit_test(test_bad_samples_of_a_job),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_bench_defaults),
