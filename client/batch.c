@@ -207,9 +207,9 @@ int pinclient_batch_use(struct pinclient_batch *batch, void *stream)
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     r = batch_use(batch, stream);
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     return r;
 }
 
@@ -319,7 +319,10 @@ int batch_drop(struct pinclient_batch *batch, void *stream)
         return r;
     if (r == 0)
         job_reap_rings(job);
-    if (r == -EPIPE || r == -ECONNRESET || (r == 0 && job->final.code == -EPIPE))
+    bool gone = r == -EPIPE || r == -ECONNRESET || (r == 0 && job->final.code == -EPIPE);
+    if (gone && job->front)
+        r = 0; /* nobody is left to be told, and the job goes on */
+    else if (gone)
         r = failure_set(job->handle.failure, -EPIPE, "the daemon at %s is gone",
                         connection_path(job->connection));
     else if (r < 0 && r != -EIO)
@@ -350,7 +353,7 @@ int pinclient_release(struct pinclient_batch *batch, void *stream)
         return r;
     /* What follows may give back the last reference of a closed job. */
     job_ref(job);
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     if (batch->state == BATCH_LEASED && batch->owned) {
         batch->owned = false;
         r = batch_drop(batch, stream);
@@ -359,7 +362,7 @@ int pinclient_release(struct pinclient_batch *batch, void *stream)
     } else {
         r = failure_set(job->handle.failure, -EINVAL, "this batch was released already");
     }
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     job_unref(job, false);
     return r;
 }

@@ -31,6 +31,7 @@ struct connection {
     struct wire_packet hello;
     struct wire_packet ahead[AHEAD_MAX]; /* received, and not asked for yet: a circle */
     unsigned ahead_first, n_ahead;
+    bool gone;
     int ahead_error;                    /* what ended the reading ahead; 0: nothing did */
     char goodbye[FAILURE_TEXT_MAX / 2]; /* why the daemon ended it, in its words; or "" */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -62,6 +63,11 @@ const char *connection_path(const struct connection *connection)
 int connection_socket(const struct connection *connection)
 {
     return connection->socket;
+}
+
+bool connection_is_gone(const struct connection *connection)
+{
+    return connection->gone;
 }
 
 uint64_t connection_next_id(struct connection *connection)
@@ -275,8 +281,9 @@ void connection_close(struct connection *connection)
     free(connection);
 }
 
-static int connection_gone(const struct connection *connection, struct failure *failure)
+static int connection_gone(struct connection *connection, struct failure *failure)
 {
+    connection->gone = true;
     if (*connection->goodbye)
         return failure_set(failure, -EPIPE, "the daemon at %s is gone: %s", connection->path,
                            connection->goodbye);

@@ -44,6 +44,8 @@ const Pinserve__Hello *connection_hello(const struct connection *connection);
 /* The path that it is connected to. */
 const char *connection_path(const struct connection *connection);
 int connection_socket(const struct connection *connection);
+/* Whether its end was seen: -EPIPE was returned for it. */
+bool connection_is_gone(const struct connection *connection);
 
 /* Sends request, under an id of its own, with n_fds fds (which stay the caller's), and waits for
  * the reply: reply is filled (deinit it) on success only. An Error becomes its code and text, also

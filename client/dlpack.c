@@ -31,12 +31,12 @@ static void export_end(struct export *export_consume)
     if (job->handle.pid != getpid())
         return;
     job_ref(job);
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     if (batch_drop(batch, PINCLIENT_NO_STREAM) == -EBUSY) {
         batch->late = true;
         job->n_late++;
     }
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     job_unref(job, false);
 }
 
@@ -85,12 +85,12 @@ static int batch_hold(struct pinclient_batch *batch)
     struct pinclient_job *job = batch->job;
     int r = 0;
 
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     if (batch->state == BATCH_LEASED && !batch->late)
         batch->holds++;
     else
         r = failure_set(job->handle.failure, -EINVAL, "this batch was given back already");
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     return r;
 }
 
@@ -137,7 +137,7 @@ int pinclient_batch_follow(struct pinclient_batch *batch, void *stream)
 
     if (r < 0 || !job->device || stream == PINCLIENT_NO_STREAM)
         return r;
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     for (size_t i = 0; i < batch->n_follows; i++) {
         if (batch->follows[i] == stream)
             goto out;
@@ -154,6 +154,6 @@ int pinclient_batch_follow(struct pinclient_batch *batch, void *stream)
     }
     batch->follows[batch->n_follows++] = stream;
 out:
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     return r;
 }

@@ -1,6 +1,6 @@
 /*
  * Jobs: opening one, which ends when its ring or its regions are mapped, and
- * closing it.
+ * closing it. The steps of opening are also those of opening again.
  */
 #include "job.h"
 
@@ -14,6 +14,7 @@
 #include "dataset.h"
 #include "proto/cleanup.h"
 #include "push.h"
+#include "reconnect.h"
 #include "spec.h"
 
 /* The daemon answers CloseJob at once; one that is stopped must not hold up the end of a program.
@@ -22,15 +23,19 @@
 
 /* -- references ------------------------------------------------------------------------------ */
 
-static void job_close_fds(struct pinclient_job *job)
+void job_close_fds(struct pinclient_job *job)
 {
     close_fd(&job->epoll_fd);
     close_fd(&job->event_fd);
     connection_close(job->connection);
+    job->connection = NULL;
 }
 
 static void job_free(struct pinclient_job *job)
 {
+    struct pinclient_job *front = job->front;
+
+    reconnect_free(job);
     copier_free(job);
     push_free(job);
     job_unmap_all(job);
@@ -38,9 +43,11 @@ static void job_free(struct pinclient_job *job)
     job_close_fds(job);
     job_forget_ready(job);
     pthread_mutex_destroy(&job->lock);
-    pthread_mutex_destroy(&job->calls);
+    pthread_mutex_destroy(&job->calls_store);
     free(job->plan);
     free(job);
+    if (front)
+        job_unref(front, false);
 }
 
 static void *job_free_thread(void *job)
@@ -88,7 +95,7 @@ void job_unref(struct pinclient_job *job, bool in_driver)
 
 /* -- opening --------------------------------------------------------------------------------- */
 
-static struct pinclient_job *job_new(struct failure *failure)
+struct pinclient_job *job_new(struct failure *failure)
 {
     struct pinclient_job *job = calloc(1, sizeof *job);
 
@@ -101,19 +108,20 @@ static struct pinclient_job *job_new(struct failure *failure)
     job->references = 1;
     list_init(&job->rings);
     pthread_mutex_init(&job->lock, NULL);
-    pthread_mutex_init(&job->calls, NULL);
+    pthread_mutex_init(&job->calls_store, NULL);
+    job->calls = &job->calls_store;
     return job;
 }
 
-/* Which GPU, and what of it this process can use. Batches in host memory can do without one. */
-static int job_open_device(struct pinclient_job *job, const struct pinclient_spec *spec,
-                           char name[DEVICE_NAME_MAX], struct failure *failure)
+/* Batches in host memory can do without one. */
+int job_open_device(struct pinclient_job *job, const struct pinclient_spec *spec,
+                    struct failure *failure)
 {
-    int r = device_resolve(spec->device, name, failure);
+    int r = device_resolve(spec->device, job->device_name, failure);
 
-    if (r < 0 || strcmp(name, "host") == 0)
+    if (r < 0 || strcmp(job->device_name, "host") == 0)
         return r;
-    r = device_open(name, &job->device, failure);
+    r = device_open(job->device_name, &job->device, failure);
     return spec->delivery == PINSERVE__DELIVERY__DELIVERY_HOST ? 0 : r;
 }
 
@@ -132,7 +140,7 @@ static int job_watch(struct pinclient_job *job, struct failure *failure)
 
 /* blend: NULL, or the spec's as this job's files are. */
 static int job_register(struct pinclient_job *job, const struct pinclient_spec *spec,
-                        const struct spec_blend *blend, char *device, struct failure *failure)
+                        const struct spec_blend *blend, struct failure *failure)
 {
     Pinserve__Source source = spec->source;
     Pinserve__Message message = PINSERVE__MESSAGE__INIT;
@@ -141,7 +149,7 @@ static int job_register(struct pinclient_job *job, const struct pinclient_spec *
     char pci[DEVICE_PCI_MAX];
 
     spec_open_job(spec, &open);
-    open.device = device;
+    open.device = job->device_name;
     open.source = &source;
     if (blend)
         source.blend = blend->list;
@@ -162,9 +170,8 @@ static int job_register(struct pinclient_job *job, const struct pinclient_spec *
     return r;
 }
 
-/* One event on the way to the first batch. 1: the job is ready; 0: there is more to come. */
-static int job_opening_event(struct pinclient_job *job, struct wire_packet *packet,
-                             struct failure *failure)
+int job_opening_event(struct pinclient_job *job, struct wire_packet *packet,
+                      struct failure *failure)
 {
     const Pinserve__Message *message = packet->message;
     const Pinserve__Ring *ring = NULL;
@@ -226,8 +233,7 @@ static int job_await_ready(struct pinclient_job *job, struct failure *failure)
     return r < 0 ? r : 0;
 }
 
-/* Tells the daemon, and gives back what it had announced meanwhile and nobody will take. */
-static void job_say_close(struct pinclient_job *job)
+void job_say_close(struct pinclient_job *job)
 {
     Pinserve__Message request = PINSERVE__MESSAGE__INIT;
     Pinserve__CloseJob close = PINSERVE__CLOSE_JOB__INIT;
@@ -271,29 +277,35 @@ static unsigned device_can(const struct device *device)
     return can;
 }
 
+int job_connect(struct pinclient_job *job, const char *socket, struct failure *failure)
+{
+    unsigned can = job->device ? device_can(job->device) : 0;
+    int r = connection_open_for(socket, can, &job->connection, failure);
+
+    return r < 0 ? r : job_watch(job, failure);
+}
+
+int job_ask(struct pinclient_job *job, const struct pinclient_spec *spec, struct failure *failure)
+{
+    cleanup_free struct spec_blend *blend = NULL;
+    int r = spec_blend_clone(spec->blend, &blend, failure);
+
+    if (r == 0)
+        r = dataset_send(spec, blend, job->connection, failure);
+    return r < 0 ? r : job_register(job, spec, blend, failure);
+}
+
 static int job_open(struct pinclient_job *job, const struct pinclient *client,
                     const struct pinclient_spec *spec, struct failure *failure)
 {
-    cleanup_free struct spec_blend *blend = NULL;
-    char device[DEVICE_NAME_MAX] = "";
-    unsigned can = 0;
-    int r = job_open_device(job, spec, device, failure);
+    int r = job_open_device(job, spec, failure);
 
     if (r == 0 && spec->source.kind == PINSERVE__SOURCE_KIND__SOURCE_PUSH)
         r = push_new(job, spec->depth, failure);
-    if (r < 0)
-        return r;
-    if (job->device)
-        can = device_can(job->device);
-    r = connection_open_for(connection_path(client->connection), can, &job->connection, failure);
     if (r == 0)
-        r = job_watch(job, failure);
+        r = job_connect(job, connection_path(client->connection), failure);
     if (r == 0)
-        r = spec_blend_clone(spec->blend, &blend, failure);
-    if (r == 0)
-        r = dataset_send(spec, blend, job->connection, failure);
-    if (r == 0)
-        r = job_register(job, spec, blend, device, failure);
+        r = job_ask(job, spec, failure);
     if (r < 0)
         return r;
     r = job_await_ready(job, failure);
@@ -322,14 +334,36 @@ int pinclient_job_open(struct pinclient *client, const struct pinclient_spec *sp
         job_unref(job, false);
         return r;
     }
+    if (spec->reconnect) {
+        r = reconnect_new(job, spec, job_p, failure);
+        if (r < 0)
+            pinclient_job_close(job);
+        return r;
+    }
     *job_p = job;
     return 0;
 }
 
 int pinclient_job_info(const struct pinclient_job *job, struct pinclient_job_info *info_p)
 {
-    *info_p = job->info;
+    if (job->reconnect)
+        reconnect_info(job, info_p);
+    else
+        *info_p = job->info;
     return 0;
+}
+
+static void job_close(struct pinclient_job *job)
+{
+    if (job->copier)
+        copier_give_back(job);
+    push_give_back(job);
+    if (job->final.code != -EPIPE)
+        job_say_close(job);
+    pthread_mutex_lock(job->calls);
+    job_drop_late(job);
+    pthread_mutex_unlock(job->calls);
+    job_unref(job, false);
 }
 
 void pinclient_job_close(struct pinclient_job *job)
@@ -339,17 +373,13 @@ void pinclient_job_close(struct pinclient_job *job)
     if (handle_check(&job->handle) < 0) {
         /* A child: the descriptors are copies of its own; all else is the parent's, and the memory
          * goes with the process. */
+        if (job->reconnect)
+            reconnect_close_fds(job);
         job_close_fds(job);
-        job->connection = NULL;
         return;
     }
-    if (job->copier)
-        copier_give_back(job);
-    push_give_back(job);
-    if (job->final.code != -EPIPE)
-        job_say_close(job);
-    pthread_mutex_lock(&job->calls);
-    job_drop_late(job);
-    pthread_mutex_unlock(&job->calls);
-    job_unref(job, false);
+    if (job->reconnect)
+        reconnect_close(job);
+    else
+        job_close(job);
 }

@@ -12,6 +12,9 @@
  * the batches, the leases of the rings, and the references. And a tensor that
  * was exported is dropped by any thread: `calls` is held by that and by each
  * call that takes or gives back batches, never while waiting. `calls` first.
+ *
+ * What the caller of a job that reconnects holds is a job in front of the others:
+ * see reconnect.h.
  */
 #ifndef PINSERVE_CLIENT_JOB_H
 #define PINSERVE_CLIENT_JOB_H
@@ -90,6 +93,8 @@ struct job_cursor {
 
 struct pinclient_job {
     struct handle handle;
+    struct reconnect *reconnect; /* the job in front of others, which has nothing else; else NULL */
+    struct pinclient_job *front; /* the one in front of this one, which it holds; else NULL */
     struct connection *connection;
     struct device *device; /* NULL: host memory only, and no streams */
     int epoll_fd, event_fd;
@@ -108,7 +113,8 @@ struct pinclient_job {
     uint32_t n_leased;           /* batches in state BATCH_LEASED */
     uint32_t n_late;             /* of these, those that are late */
     struct transform_plan *plan; /* of the last pinclient_transform; NULL */
-    pthread_mutex_t calls;
+    pthread_mutex_t *calls;      /* calls_store, or that of the job in front */
+    pthread_mutex_t calls_store;
 
     struct region *regions;
     size_t n_regions;
@@ -127,7 +133,31 @@ struct pinclient_job {
 void job_ref(struct pinclient_job *job);
 void job_unref(struct pinclient_job *job, bool in_driver);
 
+/* The steps of opening, each -EPIPE when the daemon is gone. A job without references to it yet. */
+struct pinclient_job *job_new(struct failure *failure);
+/* Which GPU, and what of it this process can use. */
+int job_open_device(struct pinclient_job *job, const struct pinclient_spec *spec,
+                    struct failure *failure);
+/* On failure of the first kind job->connection stays NULL. */
+int job_connect(struct pinclient_job *job, const char *socket, struct failure *failure);
+/* Passes the dataset, and asks for the job. */
+int job_ask(struct pinclient_job *job, const struct pinclient_spec *spec, struct failure *failure);
+/* One event on the way to the first batch. 1: the job is ready; 0: there is more to come. */
+int job_opening_event(struct pinclient_job *job, struct wire_packet *packet,
+                      struct failure *failure);
+
+/* Tells the daemon, and gives back what it had announced meanwhile and nobody will take. */
+void job_say_close(struct pinclient_job *job);
+/* Closes its file descriptors: the end of a job in a child, where all else is the parent's. */
+void job_close_fds(struct pinclient_job *job);
+
 /* -- next.c ---------------------------------------------------------------------------------- */
+
+/* pinclient_next for a job with a connection. Under job->calls, which it leaves while it waits. */
+int job_take(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p);
+
+/* Keeps an error that is final for the job and makes its fd readable for good. */
+int job_end(struct pinclient_job *job, const struct failure *failure);
 
 /* Makes the fd of pinclient_get_fd tell what was taken from the socket. */
 void job_tell_ahead(struct pinclient_job *job);

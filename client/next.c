@@ -10,6 +10,7 @@
 #include "copier.h"
 #include "proto/token.h"
 #include "push.h"
+#include "reconnect.h"
 
 /* More than any result of pinclient_next: the message brought nothing for the caller. */
 #define NEXT_MORE 1000
@@ -17,8 +18,7 @@
 /* While copies are under way: how often to ask whether they still can end. */
 #define COPIES_CHECK_MS 500
 
-/* Keeps an error that is final for the job and makes its fd readable for good. */
-static int job_end(struct pinclient_job *job, const struct failure *failure)
+int job_end(struct pinclient_job *job, const struct failure *failure)
 {
     uint64_t one = 1;
 
@@ -32,10 +32,12 @@ static int job_end(struct pinclient_job *job, const struct failure *failure)
 /* What was read ahead is not on the socket any more: event_fd is readable in its place. */
 void job_tell_ahead(struct pinclient_job *job)
 {
-    bool ahead = connection_has_ahead(job->connection) || push_has_aside(job);
     uint64_t count = 1;
 
-    if (!job->fd_wanted || job->copier || job->final.code < 0 || ahead == job->fd_tells)
+    if (!job->fd_wanted || job->copier || job->final.code < 0)
+        return;
+    bool ahead = connection_has_ahead(job->connection) || push_has_aside(job);
+    if (ahead == job->fd_tells)
         return;
     if (ahead ? write(job->event_fd, &count, sizeof count) < 0
               : read(job->event_fd, &count, sizeof count) < 0)
@@ -137,6 +139,10 @@ static int job_receive(struct pinclient_job *job, struct pinclient_batch **batch
         return r;
     copier_start(job);
     r = copier_take(job, batch_p);
+    /* No place is free for what a lost daemon announced: its successor has places of its own. */
+    if (r == -EAGAIN && job->front && job->n_leased == job->info.depth &&
+        connection_is_gone(job->connection))
+        copier_give_back(job);
     if (r == -EAGAIN && copier_failure(job->copier) && !copier_pending(job->copier)) {
         *failure = *copier_failure(job->copier);
         r = failure->code;
@@ -199,9 +205,9 @@ static int job_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline)
     }
     if (job->copier && copier_busy(job) && (left < 0 || left > COPIES_CHECK_MS))
         left = COPIES_CHECK_MS;
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     int r = poll(&pollfd, 1, (int)left);
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     if (r < 0 && errno == EINTR)
         return failure_set(failure, -EINTR, "a signal interrupted the wait for a batch");
     if (r < 0)
@@ -235,18 +241,26 @@ static int job_next(struct pinclient_job *job, int timeout_ms, struct pinclient_
     }
 }
 
+int job_take(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
+{
+    int r = job_next(job, timeout_ms, batch_p);
+
+    if (r == 0)
+        push_taken(job);
+    job_tell_ahead(job);
+    return r;
+}
+
 int pinclient_next(struct pinclient_job *job, int timeout_ms, struct pinclient_batch **batch_p)
 {
     int r = handle_check(&job->handle);
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&job->calls);
-    r = job_next(job, timeout_ms, batch_p);
-    if (r == 0)
-        push_taken(job);
-    job_tell_ahead(job);
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_lock(job->calls);
+    r = job->reconnect ? reconnect_next(job, timeout_ms, batch_p)
+                       : job_take(job, timeout_ms, batch_p);
+    pthread_mutex_unlock(job->calls);
     return r;
 }
 
@@ -258,10 +272,14 @@ int pinclient_get_fd(const struct pinclient_job *job)
     if (r < 0)
         return r;
     /* Only now does what is read ahead have to show: it costs a call now and then. */
-    pthread_mutex_lock(&changed->calls);
-    changed->fd_wanted = true;
-    job_tell_ahead(changed);
-    pthread_mutex_unlock(&changed->calls);
+    pthread_mutex_lock(changed->calls);
+    if (job->reconnect) {
+        reconnect_want_fd(changed);
+    } else {
+        changed->fd_wanted = true;
+        job_tell_ahead(changed);
+    }
+    pthread_mutex_unlock(changed->calls);
     return job->epoll_fd;
 }
 
@@ -273,6 +291,8 @@ int pinclient_job_token(const struct pinclient_job *job, char *text, size_t *siz
 
     if (r < 0)
         return r;
+    if (job->reconnect)
+        return reconnect_token(job, text, size_p);
     token = *job->token;
     token.epoch = job->next.epoch;
     token.position = job->next.step * token.global_batch;

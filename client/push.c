@@ -178,9 +178,9 @@ static int push_wait(struct pinclient_job *job, int timeout_ms, int64_t deadline
     }
     if (job->copier && (left < 0 || left > COPIES_STEP_MS))
         left = COPIES_STEP_MS;
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     int r = poll(&pollfd, 1, (int)left);
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     if (r < 0 && errno == EINTR)
         return failure_set(failure, -EINTR, "a signal interrupted the wait for a slot");
     return r < 0 ? failure_set(failure, -errno, "poll: %s", strerror(errno)) : 0;
@@ -217,10 +217,10 @@ int pinclient_slot_acquire(struct pinclient_job *job, int timeout_ms, struct pin
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     r = slot_acquire(job, timeout_ms, slot_p);
     job_tell_ahead(job);
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     return r;
 }
 
@@ -276,8 +276,8 @@ int pinclient_slot_commit(struct pinclient_job *job, const struct pinclient_slot
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     r = slot_commit(job, slot, error);
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     return r;
 }

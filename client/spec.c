@@ -59,6 +59,31 @@ void pinclient_spec_free(struct pinclient_spec *spec)
     free(spec);
 }
 
+/* The source's text says all about it but seq. */
+struct pinclient_spec *spec_clone(const struct pinclient_spec *spec)
+{
+    struct pinclient_spec *clone;
+
+    if (pinclient_spec_new(&clone) < 0)
+        return NULL;
+    if (pinclient_spec_source(clone, spec->source_text) < 0 ||
+        spec_text_replace(clone, &clone->device, spec->device) < 0 ||
+        spec_text_replace(clone, &clone->name, spec->name) < 0) {
+        pinclient_spec_free(clone);
+        return NULL;
+    }
+    clone->source.seq = spec->source.seq;
+    clone->pipeline = spec->pipeline;
+    clone->order = spec->order;
+    clone->batch = spec->batch;
+    clone->depth = spec->depth;
+    clone->delivery = spec->delivery;
+    clone->bad = spec->bad;
+    clone->has_bad_limit = spec->has_bad_limit;
+    clone->bad_limit = spec->bad_limit;
+    return clone;
+}
+
 void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open)
 {
     open->source = (Pinserve__Source *)&spec->source;
@@ -377,6 +402,16 @@ int pinclient_spec_token(struct pinclient_spec *spec, const char *token)
     if (r < 0)
         return r;
     token_replace(spec, parsed);
+    return 0;
+}
+
+int pinclient_spec_reconnect(struct pinclient_spec *spec, int on)
+{
+    if (on && spec->source.kind == PINSERVE__SOURCE_KIND__SOURCE_PUSH)
+        return failure_set(spec->handle.failure, -EINVAL,
+                           "\"%.64s\" cannot reconnect: what was filled ends with the daemon",
+                           spec->source_text);
+    spec->reconnect = on != 0;
     return 0;
 }
 

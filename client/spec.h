@@ -34,6 +34,7 @@ struct pinclient_spec {
     bool live;                    /* start where its mates are, instead */
     Pinserve__ResumeToken *token; /* NULL: start at epoch and step */
     char *name;
+    bool reconnect;
 };
 
 /* Puts a copy of text in the place of *text_p. -ENOMEM */
@@ -41,6 +42,10 @@ int spec_text_replace(struct pinclient_spec *spec, char **text_p, const char *te
 
 /* NULL is allowed. */
 void spec_push_free(struct spec_push *push);
+
+/* A spec of its own that wants the same, but starts at the beginning; NULL: no memory. Not of
+ * source push. */
+struct pinclient_spec *spec_clone(const struct pinclient_spec *spec);
 
 /* Fills an OpenJob, which points into spec, but for the device: that one is the caller's. */
 void spec_open_job(const struct pinclient_spec *spec, Pinserve__OpenJob *open);

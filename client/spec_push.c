@@ -30,6 +30,10 @@ int pinclient_spec_push(struct pinclient_spec *spec, const char *name, uint64_t 
         return failure_set(spec->handle.failure, -EINVAL,
                            "push \"%.64s\": a name of at most %d bytes, and at least one sample",
                            name, NAME_MAX_BYTES - 9);
+    if (spec->reconnect)
+        return failure_set(spec->handle.failure, -EINVAL,
+                           "push \"%.64s\" cannot reconnect: what was filled ends with the daemon",
+                           name);
     struct spec_push *push = calloc(1, sizeof *push);
     if (!push || asprintf(&text, "push:%s", name) < 0 ||
         spec_text_replace(spec, &spec->source_text, text) < 0) {

@@ -153,9 +153,9 @@ int pinclient_transform(struct pinclient_batch *batch, const char *name, void *o
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&job->calls);
+    pthread_mutex_lock(job->calls);
     r = batch_transform(batch, name, out, spec, stream);
-    pthread_mutex_unlock(&job->calls);
+    pthread_mutex_unlock(job->calls);
     if (r < 0 || !(spec->flags & PINCLIENT_RELEASE))
         return r;
     return pinclient_release(batch, stream);

@@ -332,6 +332,27 @@ PINCLIENT_API int pinclient_spec_live(struct pinclient_spec *spec);
  *  @return 0 or -EINVAL when it is no token */
 PINCLIENT_API int pinclient_spec_token(struct pinclient_spec *spec, const char *token);
 
+/**
+ * Whether the job goes on when its daemon is gone and another one is there, or the same again:
+ * default not, and pinclient_next() is then -EPIPE. When on, pinclient_next() waits for a daemon at
+ * the socket that the connection used, no longer than its timeout, and goes on there with the first
+ * step that it has not returned, with the same bytes and ends of epochs. Meanwhile
+ * pinclient_error() tells what is amiss.
+ *
+ * - The search goes on between the calls, in a thread that takes no signals. It opens the dataset's
+ *   files again by the names given, as pinclient_job_open() does.
+ * - Leases stay as they are until they are released, which is 0; the new job has all of its `depth`
+ *   besides. Their memory goes with the last of them. id and delivery may be others then.
+ * - What can never go well is final, and its text begins with "after reconnecting": data that are
+ *   not the same, no access to them, a device that is gone; when it stays so for 5 s also a socket
+ *   without permission and a lack of memory or of room in a limit. So is what the daemon said while
+ *   it was there.
+ * - The limit of pinclient_spec_bad() counts anew.
+ *
+ * @return 0; -EINVAL: source push, whose batches end with the daemon
+ */
+PINCLIENT_API int pinclient_spec_reconnect(struct pinclient_spec *spec, int on);
+
 /** A name for people, shown by pinctl; default the program's. @return 0 or -ENOMEM */
 PINCLIENT_API int pinclient_spec_name(struct pinclient_spec *spec, const char *name);
 
@@ -347,8 +368,8 @@ PINCLIENT_API int pinclient_spec_name(struct pinclient_spec *spec, const char *n
  * @param client  tells which daemon; the job has a connection of its own. Errors are kept here
  * @param spec    stays the caller's
  * @return 0; -EINVAL (a value, or a token for other data); -ENOENT, -EACCES (data); -ENODEV
- * (device); -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP (delivery); -EIO (CUDA refused); -EPIPE
- *         (daemon gone); -EINTR; -EPROTO (the daemon contradicts itself)
+ * (device); -ESHUTDOWN (device out of service); -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP
+ *         (delivery); -EIO (CUDA refused); -EPIPE (daemon gone); -EINTR; -EPROTO (the daemon contradicts itself)
  */
 PINCLIENT_API int pinclient_job_open(struct pinclient *client, const struct pinclient_spec *spec,
                                      struct pinclient_job **job_p);
@@ -365,7 +386,8 @@ PINCLIENT_API int pinclient_job_info(const struct pinclient_job *job,
  * @return 0; PINCLIENT_EPOCH_END; -ETIMEDOUT; -EINTR (a signal); -EBUSY: all `depth` batches are
  *         leased, so that none can come; or an error that is final for the job: -EPIPE (the daemon
  *         is gone), -EBADMSG (a bad sample, or too many), -EPROTO (the daemon contradicts itself),
- *         others of the daemon. -EPERM in a forked child
+ *         -ECANCELED (evicted), -ESHUTDOWN (its device is taken out of service), others of the
+ *         daemon. -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_next(struct pinclient_job *job, int timeout_ms,
                                  struct pinclient_batch **batch_p);

@@ -8,7 +8,7 @@
  *           [--rank R --world W]
  *           [--start EPOCH:STEP|live] [--token TOKEN] [--batches N] [--epochs N] [--timeout MS]
  *           [--seq N] [--values] [--hold N] [--step-ms MS] [--pause N] [--wait] [--fork]
- *           [--close-first] [--again N]
+ *           [--close-first] [--again N] [--reconnect] [--patient] [--second] [--peek]
  *
  * --values     prints the bytes of the samples' tensor and of further ones, too, on the host
  * --hold N     keeps the last N batches leased
@@ -17,6 +17,10 @@
  * --fork       after the first batch: a child tries to go on, and prints what it was told
  * --again N    opens the job N times more, each after closing the one before
  * --close-first  closes the job before the held leases are released, and reads them after
+ * --reconnect  the job goes on with the next daemon
+ * --patient    a timeout is no error: prints it, and goes on
+ * --second     opens a second job by the same spec, and takes the same from it beside the first
+ * --peek       reads device memory, too: the stand-in's
  */
 #include <errno.h>
 #include <getopt.h>
@@ -36,12 +40,13 @@
 struct consume {
     struct pinclient *client;
     struct pinclient_spec *spec;
-    struct pinclient_job *job;
+    struct pinclient_job *job, *second_job;
     struct pinclient_batch *held[HOLD_MAX];
     unsigned n_held, hold, again;
     uint64_t batches, epochs, pause;
     int timeout_ms, step_ms;
     bool wait, fork_child, close_first, on_host, values;
+    bool patient, second, peek;
 };
 
 static int consume_fail(const char *what, int code, const char *text)
@@ -106,7 +111,7 @@ static void print_values(const struct pinclient_batch *batch)
         printf("]");
 }
 
-/* Device memory is not read here: only the stand-in's would be readable. */
+/* Device memory is not read here unless told to: only the stand-in's is readable. */
 static void print_batch(const struct consume *consume, const struct pinclient_batch *batch)
 {
     struct pinclient_batch_info info;
@@ -130,7 +135,7 @@ static void print_job(struct consume *consume)
     struct pinclient_job_info info;
 
     pinclient_job_info(consume->job, &info);
-    consume->on_host = strcmp(info.delivery, "host") == 0;
+    consume->on_host = consume->peek || strcmp(info.delivery, "host") == 0;
     printf("{\"event\": \"job\", \"id\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"samples\": %" PRIu64
            ", \"device\": \"%s\", \"delivery\": \"%s\"}\n",
            info.id, info.steps, info.samples, info.device, info.delivery);
@@ -175,6 +180,34 @@ static int consume_keep(struct consume *consume, struct pinclient_batch *batch)
     return r;
 }
 
+/* The second job's next batch must be batch's, or with NULL the end of its epoch. */
+static int consume_second(struct consume *consume, const struct pinclient_batch *batch)
+{
+    struct pinclient_batch *other;
+    struct pinclient_batch_info info, other_info;
+    struct pinclient_tensor tensor, other_tensor;
+    int r;
+
+    do
+        r = pinclient_next(consume->second_job, -1, &other);
+    while (r == -EINTR);
+    if (r < 0 || r != (batch ? 0 : PINCLIENT_EPOCH_END))
+        return consume_fail("next of the second", r, pinclient_error(consume->second_job));
+    if (!batch)
+        return 0;
+    pinclient_batch_info(batch, &info);
+    pinclient_batch_info(other, &other_info);
+    pinclient_batch_tensor_at(batch, 0, &tensor);
+    pinclient_batch_tensor_at(other, 0, &other_tensor);
+    bool same = info.epoch == other_info.epoch && info.step == other_info.step &&
+                tensor.bytes == other_tensor.bytes &&
+                (!consume->on_host || memcmp(tensor.data, other_tensor.data, tensor.bytes) == 0);
+    r = pinclient_release(other, PINCLIENT_NO_STREAM);
+    if (r < 0)
+        return consume_fail("release of the second", r, pinclient_error(consume->second_job));
+    return same ? 0 : consume_fail("next of the second", 0, "another batch");
+}
+
 static int consume_run(struct consume *consume)
 {
     uint64_t batches = 0, epochs = 0;
@@ -185,11 +218,18 @@ static int consume_run(struct consume *consume)
         int r = pinclient_next(consume->job, consume->timeout_ms, &batch);
         if (r == -EINTR)
             continue;
+        if (r == -ETIMEDOUT && consume->patient) {
+            consume_fail("next", r, pinclient_error(consume->job));
+            continue;
+        }
         if (r < 0)
             return consume_fail("next", r, pinclient_error(consume->job));
+        if (consume->second && consume_second(consume, r == 0 ? batch : NULL) != 0)
+            return 1;
         if (r == PINCLIENT_EPOCH_END) {
             epochs++;
             puts("{\"event\": \"epoch_end\"}");
+            fflush(stdout);
             continue;
         }
         batches++;
@@ -223,10 +263,13 @@ static int consume_end(struct consume *consume)
     for (unsigned i = 0; i < consume->n_held; i++) {
         if (consume->close_first)
             print_batch(consume, consume->held[i]);
-        pinclient_release(consume->held[i], PINCLIENT_NO_STREAM);
+        int r = pinclient_release(consume->held[i], PINCLIENT_NO_STREAM);
+        if (r < 0)
+            consume_fail("release", r, consume->close_first ? "" : pinclient_error(consume->job));
     }
     if (!consume->close_first)
         pinclient_job_close(consume->job);
+    pinclient_job_close(consume->second_job);
     return 0;
 }
 
@@ -259,6 +302,10 @@ enum {
     AGAIN,
     SEQ,
     VALUES,
+    RECONNECT,
+    PATIENT,
+    SECOND,
+    PEEK,
 };
 
 static const struct option options[] = {
@@ -290,6 +337,10 @@ static const struct option options[] = {
     {"again", required_argument, NULL, AGAIN},
     {"seq", required_argument, NULL, SEQ},
     {"values", no_argument, NULL, VALUES},
+    {"reconnect", no_argument, NULL, RECONNECT},
+    {"patient", no_argument, NULL, PATIENT},
+    {"second", no_argument, NULL, SECOND},
+    {"peek", no_argument, NULL, PEEK},
     {NULL, 0, NULL, 0},
 };
 
@@ -324,6 +375,8 @@ static int spec_option(struct pinclient_spec *spec, int option, const char *valu
         return pinclient_spec_last(spec, value);
     case BAD:
         return pinclient_spec_bad(spec, value);
+    case RECONNECT:
+        return pinclient_spec_reconnect(spec, 1);
     case RANK:
         rank = (unsigned)strtoul(value, NULL, 10);
         return world > rank ? pinclient_spec_shard(spec, rank, world) : 0;
@@ -371,6 +424,12 @@ static int consume_parse(struct consume *consume, int argc, char **argv, const c
             consume->close_first = true;
         else if (option == VALUES)
             consume->values = true;
+        else if (option == PATIENT)
+            consume->patient = true;
+        else if (option == SECOND)
+            consume->second = true;
+        else if (option == PEEK)
+            consume->peek = true;
         else if (option == '?')
             return 2;
         else
@@ -396,6 +455,8 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; status == 0 && i <= consume.again; i++) {
         int r = pinclient_job_open(consume.client, consume.spec, &consume.job);
+        if (r == 0 && consume.second)
+            r = pinclient_job_open(consume.client, consume.spec, &consume.second_job);
         if (r < 0) {
             status = consume_fail("open", r, pinclient_error(consume.client));
             break;
