@@ -369,7 +369,8 @@ PINCLIENT_API int pinclient_spec_name(struct pinclient_spec *spec, const char *n
  * @param spec    stays the caller's
  * @return 0; -EINVAL (a value, or a token for other data); -ENOENT, -EACCES (data); -ENODEV
  * (device); -ESHUTDOWN (device out of service); -EDQUOT, -ENOMEM (limits, memory); -EOPNOTSUPP
- *         (delivery); -EIO (CUDA refused); -EPIPE (daemon gone); -EINTR; -EPROTO (the daemon contradicts itself)
+ *         (delivery); -EIO (CUDA refused); -EPIPE (daemon gone); -EINTR; -EPROTO (the daemon
+ * contradicts itself)
  */
 PINCLIENT_API int pinclient_job_open(struct pinclient *client, const struct pinclient_spec *spec,
                                      struct pinclient_job **job_p);
