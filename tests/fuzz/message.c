@@ -259,6 +259,9 @@ static void number_jobs(Pinserve__Message *message)
     case PINSERVE__MESSAGE__BODY_COMMIT:
         message->commit->job += first_job;
         break;
+    case PINSERVE__MESSAGE__BODY_EVICT:
+        message->evict->job += first_job;
+        break;
     case PINSERVE__MESSAGE__BODY_QUERY:
         message->query->job += message->query->job > 0 ? first_job : 0;
         break;
@@ -327,6 +330,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     }
     leave();
     peers_close(&server, "the input ends"); /* as when its process ends */
+    for (uint32_t i = 0; i < server.n_stations; i++)
+        station_resume(&server.stations[i], "the next input");
     for (int waits = 0; !is_idle(); waits++) {
         wait_a_little();
         if (waits == WAITS_MAX) {
