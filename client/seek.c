@@ -89,7 +89,7 @@ static int seek_await_ready(const struct seek *seek, struct pinclient_job *job,
     return r < 0 ? r : 0;
 }
 
-/* Passes while a daemon starts, or once what another one left is gone. */
+/* May pass while a daemon starts or ends, or once what another one left is gone. */
 static bool is_scarce(int code, bool connected)
 {
     switch (code) {
@@ -99,6 +99,7 @@ static bool is_scarce(int code, bool connected)
     case -ENFILE:
     case -ENOBUFS:
     case -ETOOMANYREFS:
+    case -ESHUTDOWN: /* of a daemon that is ending; or of a device, for longer */
         return true;
     case -EACCES: /* a socket gets its mode behind its name */
         return !connected;
@@ -113,7 +114,6 @@ static bool is_absent(int code, bool connected)
     case -EPIPE:
     case -ECONNRESET:
     case -ETIMEDOUT:
-    case -ESHUTDOWN:
         return true;
     case -ENOENT:
     case -ECONNREFUSED:

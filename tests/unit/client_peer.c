@@ -326,6 +326,11 @@ static void take_request(struct peer *peer, const struct wire_packet *packet)
     } else if (message->body_case == PINSERVE__MESSAGE__BODY_OPEN_JOB) {
         snprintf(peer->device_asked, sizeof peer->device_asked, "%s", message->open_job->device);
         peer->samples_asked = message->open_job->source->samples;
+        peer->start_asked = message->open_job->start;
+        if (message->open_job->token) {
+            peer->epoch_asked = message->open_job->token->epoch;
+            peer->position_asked = message->open_job->token->position;
+        }
     }
 }
 
@@ -391,6 +396,8 @@ static void *open_thread(void *argument)
     message.body_case = PINSERVE__MESSAGE__BODY_JOB_OPENED;
     message.job_opened = &opened;
     peer_send(peer, &message, -1);
+    if (peer->keep_opening)
+        return NULL;
     if (peer->n_rings == 0)
         send_region(peer);
     if (peer->fail_job)
@@ -419,6 +426,16 @@ int peer_connect(struct peer *peer)
     return r;
 }
 
+void peer_open_start(struct peer *peer)
+{
+    check(pthread_create(&peer->thread, NULL, open_thread, peer) == 0, "thread");
+}
+
+void peer_open_end(struct peer *peer)
+{
+    pthread_join(peer->thread, NULL);
+}
+
 int peer_open(struct peer *peer, const struct pinclient_spec *spec, struct pinclient_job **job_p)
 {
     check(pthread_create(&peer->thread, NULL, open_thread, peer) == 0, "thread");
@@ -435,7 +452,8 @@ int peer_open_default(struct peer *peer, struct pinclient_job **job_p)
 
     check(pinclient_spec_new(&spec) == 0 && pinclient_spec_source(spec, "synthetic:4:u8:24") == 0 &&
               pinclient_spec_batch(spec, peer->batch) == 0 &&
-              pinclient_spec_device(spec, peer->device) == 0,
+              pinclient_spec_device(spec, peer->device) == 0 &&
+              pinclient_spec_reconnect(spec, peer->reconnect) == 0,
           "spec");
     int r = peer_open(peer, spec, job_p);
     pinclient_spec_free(spec);

@@ -43,6 +43,7 @@ struct peer {
     const char *refuse;     /* Error in place of the Hello, or of JobOpened when there was a job */
     const char *refuse_job; /* Error in place of JobOpened */
     const char *fail_job;   /* JobFailed in place of JobReady */
+    bool keep_opening;      /* nothing in place of JobReady */
     void (*ready)(Pinserve__JobReady *ready); /* changes JobReady */
     bool opening_fails;                       /* the test expects the client to give up then */
     /* Rings to offer, one after the other until one is opened; n_rings 0: host memory. */
@@ -58,6 +59,8 @@ struct peer {
     char capabilities[64];
     char device_asked[128];
     uint64_t samples_asked;
+    Pinserve__Start start_asked;
+    uint64_t epoch_asked, position_asked; /* of the token */
     size_t n_dataset_fds, n_dataset_packets;
     char first_name[256];
 
@@ -66,6 +69,7 @@ struct peer {
     pthread_t thread;
 
     struct pinclient *client;
+    bool reconnect; /* the default job's */
 };
 
 void peer_init(struct peer *peer);
@@ -77,6 +81,9 @@ int peer_connect(struct peer *peer);
 int peer_open(struct peer *peer, const struct pinclient_spec *spec, struct pinclient_job **job_p);
 /* The same with a spec that fits the peer. */
 int peer_open_default(struct peer *peer, struct pinclient_job **job_p);
+/* In two parts: answers a job that is opened in the meantime; end waits until it is. */
+void peer_open_start(struct peer *peer);
+void peer_open_end(struct peer *peer);
 /* Closes it, answering CloseJob; what came is in events. */
 void peer_close(struct peer *peer, struct pinclient_job *job);
 /* In two parts: answers CloseJob from start on; end waits until the client has hung up. */
