@@ -113,7 +113,7 @@ def device_process(daemon):
 
 
 def test_a_gpu_is_drained():
-    """Its process stays while a client holds batches in its ring, and is gone then."""
+    """Its process stays while a client holds batches in its ring, and is gone with the client."""
     with Daemon("device.idle=1h", driver=True) as daemon:
         holding, job = holder(daemon, "--device", "cuda:0")
         running, _ = client(daemon, *SPEC, *ENDLESS, "--device", "cuda:0")
@@ -127,11 +127,12 @@ def test_a_gpu_is_drained():
         row = device(daemon)
         expect_equal((row["state"], row["process"]), ("draining", True), "while it holds")
         expect_equal(device_process(daemon), [pid], "the device's process")
-        holding.communicate(timeout=30)
+        holding.kill()
+        holding.wait()
         expect_equal(daemon.pinctl("drain").stdout, f"device {uuid}: drained\n", "all GPUs")
         row = device(daemon)
         expect_equal((row["state"], row["process"], row["ring_bytes"], row["restarts"]),
-                     ("drained", False, 0, 0), "when it is given back")
+                     ("drained", False, 0, 0), "when it is dead")
         expect(not os.path.exists(f"/proc/{pid}"), "the process is gone")
         for how in ("auto", "copy", "host"):
             words = refused(daemon, "bench", *SPEC, "--device", "cuda:0", "--deliver", how)
