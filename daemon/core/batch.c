@@ -55,7 +55,9 @@ static bool batch_due(const struct job *job)
 
 struct job *batch_lender(struct job *job)
 {
-    return batch_due(job) && !job->moving ? share_lender(job) : NULL;
+    if (!batch_due(job) || job->moving)
+        return NULL;
+    return job->feed.free > 0 ? job : share_lender(job);
 }
 
 uint32_t batches_filled(const struct job *job)
@@ -122,6 +124,7 @@ void batch_start(struct job *job, uint64_t now)
     lease_fill(job, lease, from, feed_take(from), now);
     slot = lease_slot(lease);
     slot->at = lease->at;
+    share_begun(job, slot->at);
     slot->stuck = job->pushed;
     job_node(from)->busy += !job->pushed;
     action = job_emit(from, CORE_DECODE);

@@ -181,6 +181,7 @@ void core_jobs_append(struct core *core, struct job *job)
 {
     job->id = ++core->job_last;
     job->feed.id = ++core->feed_last;
+    job->group = job->id;
     core->jobs[core->n_jobs++] = job;
 }
 

@@ -118,7 +118,10 @@ struct job {
     uint64_t bad, bad_epoch; /* released; handed off in the epoch of next */
 
     uint64_t identity; /* of the data */
+    uint64_t group;    /* the same for all mates, and for nobody else */
     uint32_t mates;
+    bool missing; /* none of them has the batch `missed`, and none has it decoded */
+    struct cursor missed;
     uint32_t debts; /* leases that use slots of mates */
     uint64_t shared;
     bool live;
@@ -188,6 +191,12 @@ static inline uint32_t job_place(const struct job *job, uint32_t lease)
     return place;
 }
 
+/* Whether they want the same batches. */
+static inline bool job_is_mate(const struct job *a, const struct job *b)
+{
+    return a->group == b->group && a != b;
+}
+
 /* The slot that a lease uses; NULL. */
 static inline struct slot *lease_slot(const struct lease *lease)
 {
@@ -197,6 +206,11 @@ static inline struct slot *lease_slot(const struct lease *lease)
 static inline bool slot_used(const struct slot *slot)
 {
     return slot->lease != NONE || slot->others > 0;
+}
+
+static inline bool cursor_same(struct cursor a, struct cursor b)
+{
+    return a.step == b.step && a.epoch == b.epoch;
 }
 
 static inline bool cursor_before(struct cursor a, struct cursor b)
@@ -303,17 +317,18 @@ void batches_unfill(struct job *job);
 
 /* -- share.c -- */
 
-/* Whether they want the same batches. */
-bool job_is_mate(const struct job *a, const struct job *b);
-/* Counts every job's mates anew. */
-void mates_count(struct core *core);
-/* Where a lease of the job can have the batch from: a slot that has it, or will. */
-bool share_find(const struct job *job, struct cursor at, struct job **from_p, uint32_t *slot_p);
+/* Finds every job's mates anew. */
+void mates_find(struct core *core);
+/* Where a lease of the job can have the batch from: a slot that has it, or will. What is not found
+ * is not looked for again before a mate has it decoded. */
+bool share_find(struct job *job, struct cursor at, struct job **from_p, uint32_t *slot_p);
+/* The batch is decoded now, for the job: its mates may look for it. */
+void share_begun(const struct job *job, struct cursor at);
 /* A job with a FREE slot that the job may decode into: itself, or, when mates use its own, one of
  * these; NULL. */
 struct job *share_lender(struct job *job);
-/* Whether a mate has yet to ask for the batch. */
-bool share_needed(const struct job *job, struct cursor at);
+/* The first batch that a mate has yet to ask for; false: none asks for any. */
+bool share_needed(const struct job *job, struct cursor *first_p);
 /* Where a job that joins its mates starts: at what comes next for the furthest. */
 void share_join(const struct job *job, struct cursor *start_p);
 /* Calls use for each lease that uses a slot of the job. */

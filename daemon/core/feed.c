@@ -37,18 +37,20 @@ void feed_fill(struct feed *feed, const uint64_t *memory)
 }
 
 /* How little a FREE slot is missed when its batch is overwritten: 2 it has none, 1 no mate needs
- * it, 0 a mate will. */
-static int slot_worthless(const struct job *job, const struct slot *slot)
+ * it, 0 a mate will. needed: the first that is; NULL: none is. */
+static int slot_worthless(const struct slot *slot, const struct cursor *needed)
 {
-    if (!slot->whole || job->mates == 0)
+    if (!slot->whole || !needed)
         return 2;
-    return share_needed(job, slot->at) ? 0 : 1;
+    return cursor_before(slot->at, *needed) ? 1 : 0;
 }
 
 /* Of batches that are needed the one that is needed last goes. */
 uint32_t feed_take(struct job *job)
 {
     struct feed *feed = &job->feed;
+    struct cursor first;
+    const struct cursor *needed = share_needed(job, &first) ? &first : NULL;
     uint32_t best = NONE;
     int best_worthless = -1;
 
@@ -57,7 +59,7 @@ uint32_t feed_take(struct job *job)
 
         if (slot->state != SLOT_FREE)
             continue;
-        int worthless = slot_worthless(job, slot);
+        int worthless = slot_worthless(slot, needed);
         if (worthless > best_worthless ||
             (worthless == best_worthless && cursor_before(feed->slots[best].at, slot->at))) {
             best = i;

@@ -163,6 +163,7 @@ static int job_plan(struct job *job, const struct core_dataset *dataset, struct 
         if (rc < 0)
             return rc;
     }
+    mates_find(job->core);
     if (job->live)
         share_join(job, &job->start);
     if (job->start.step > job->steps)
@@ -189,7 +190,6 @@ void core_job_indexed(struct core *core, uint64_t job_id, const struct core_data
             failure_set(&failure, inner.code, "%.120s: %.380s", job->dataset, inner.text);
             job_fail(job, &failure, now);
         } else {
-            mates_count(core);
             ladder_reserve(job);
         }
     }
@@ -339,7 +339,7 @@ static void job_end(struct job *job)
     core_actions_unreserve(core, job->depth);
     core_jobs_remove(core, job);
     if (job->mates > 0)
-        mates_count(core);
+        mates_find(core);
 }
 
 void job_advance(struct job *job, uint64_t now)

@@ -119,6 +119,7 @@ int ladder_choose(struct job *job, const struct core_job_spec *spec, struct fail
 static void ladder_move(struct job *job)
 {
     job->moving = true;
+    job->missing = false; /* it will have other mates to share with */
     batches_unfill(job);
 }
 

@@ -14,18 +14,17 @@
 /* Of mates that are no further apart than that, the one behind comes first. */
 #define CATCH_UP_STEPS 64
 
-/* Whether a is to catch up with its mate b, so that from then on each batch is decoded for both. */
+/* Whether a is to catch up with its mate b: so that from then on each batch is decoded for both. */
 static bool job_catches_up(const struct job *a, const struct job *b)
 {
     struct cursor at = a->feed.ahead, of = b->feed.ahead;
 
-    return a->mates > 0 && at.epoch == of.epoch && at.step < of.step &&
-           of.step - at.step <= CATCH_UP_STEPS && job_is_mate(a, b);
+    return at.epoch == of.epoch && at.step < of.step && of.step - at.step <= CATCH_UP_STEPS;
 }
 
 static bool job_before(const struct job *a, const struct job *b)
 {
-    if (job_catches_up(a, b) || job_catches_up(b, a))
+    if (job_is_mate(a, b) && (job_catches_up(a, b) || job_catches_up(b, a)))
         return a->feed.ahead.step < b->feed.ahead.step;
     uint64_t fill_a = (uint64_t)batches_filled(a) * b->depth;
     uint64_t fill_b = (uint64_t)batches_filled(b) * a->depth;
@@ -55,7 +54,7 @@ static void schedule_free(struct core *core, uint64_t now)
 
         while (job->pushed && batch_lender(job))
             batch_start(job, now);
-        while (batch_share(job, now))
+        while (job->mates > 0 && batch_share(job, now))
             ;
     }
 }

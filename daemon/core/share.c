@@ -17,21 +17,28 @@ static bool order_same(const struct order *a, const struct order *b)
            a->world == b->world && a->bad == b->bad;
 }
 
-bool job_is_mate(const struct job *a, const struct job *b)
+static bool wants_same(const struct job *a, const struct job *b)
 {
-    return a != b && a->identity != 0 && a->identity == b->identity && a->tenant == b->tenant &&
-           !a->pushed && !b->pushed && a->slot_bytes == b->slot_bytes &&
-           order_same(&a->order, &b->order) && strcmp(a->pipeline, b->pipeline) == 0;
+    return a->identity != 0 && a->identity == b->identity && a->tenant == b->tenant && !a->pushed &&
+           !b->pushed && a->slot_bytes == b->slot_bytes && order_same(&a->order, &b->order) &&
+           strcmp(a->pipeline, b->pipeline) == 0;
 }
 
-void mates_count(struct core *core)
+void mates_find(struct core *core)
 {
     for (uint32_t i = 0; i < core->n_jobs; i++) {
         struct job *job = core->jobs[i];
 
+        job->group = job->id;
         job->mates = 0;
-        for (uint32_t k = 0; k < core->n_jobs; k++)
-            job->mates += job_is_mate(job, core->jobs[k]);
+        job->missing = false;
+        for (uint32_t k = 0; k < i; k++) {
+            if (!wants_same(job, core->jobs[k]))
+                continue;
+            job->group = core->jobs[k]->group;
+            job->mates++;
+            core->jobs[k]->mates++;
+        }
     }
 }
 
@@ -41,7 +48,7 @@ static uint32_t slot_with(const struct job *mate, struct cursor at)
     for (uint32_t i = 0; i < mate->feed.n_slots; i++) {
         const struct slot *slot = &mate->feed.slots[i];
 
-        if (slot->at.step != at.step || slot->at.epoch != at.epoch)
+        if (!cursor_same(slot->at, at))
             continue;
         if (slot->whole || (slot->state == SLOT_DECODING && !slot->stuck && slot_used(slot)))
             return i;
@@ -54,11 +61,13 @@ static bool may_share(const struct job *job, const struct job *mate)
     return job_is_mate(job, mate) && !mate->moving && job_in_place(job) == job_in_place(mate);
 }
 
-bool share_find(const struct job *job, struct cursor at, struct job **from_p, uint32_t *slot_p)
+bool share_find(struct job *job, struct cursor at, struct job **from_p, uint32_t *slot_p)
 {
     const struct core *core = job->core;
 
-    for (uint32_t i = 0; job->mates > 0 && i < core->n_jobs; i++) {
+    if (job->missing && cursor_same(job->missed, at))
+        return false;
+    for (uint32_t i = 0; i < core->n_jobs; i++) {
         struct job *mate = core->jobs[i];
 
         if (mate != job && !may_share(job, mate))
@@ -70,7 +79,21 @@ bool share_find(const struct job *job, struct cursor at, struct job **from_p, ui
         *slot_p = slot;
         return true;
     }
+    job->missing = true;
+    job->missed = at;
     return false;
+}
+
+void share_begun(const struct job *job, struct cursor at)
+{
+    const struct core *core = job->core;
+
+    for (uint32_t i = 0; job->mates > 0 && i < core->n_jobs; i++) {
+        struct job *mate = core->jobs[i];
+
+        if (job_is_mate(job, mate) && cursor_same(mate->missed, at))
+            mate->missing = false;
+    }
 }
 
 struct job *share_lender(struct job *job)
@@ -85,17 +108,21 @@ struct job *share_lender(struct job *job)
     return NULL;
 }
 
-bool share_needed(const struct job *job, struct cursor at)
+bool share_needed(const struct job *job, struct cursor *first_p)
 {
     const struct core *core = job->core;
+    bool any = false;
 
-    for (uint32_t i = 0; i < core->n_jobs; i++) {
+    for (uint32_t i = 0; job->mates > 0 && i < core->n_jobs; i++) {
         const struct job *mate = core->jobs[i];
 
-        if (job_is_mate(job, mate) && job_live(mate) && !cursor_before(at, mate->feed.ahead))
-            return true;
+        if (!job_is_mate(job, mate) || !job_live(mate))
+            continue;
+        if (!any || cursor_before(mate->feed.ahead, *first_p))
+            *first_p = mate->feed.ahead;
+        any = true;
     }
-    return false;
+    return any;
 }
 
 void share_join(const struct job *job, struct cursor *start_p)
@@ -122,7 +149,7 @@ void slot_each_lease(struct job *job, uint32_t slot,
     for (uint32_t i = 0; others > 0 && i < core->n_jobs; i++) {
         struct job *mate = core->jobs[i];
 
-        for (uint32_t k = 0; mate != job && k < mate->depth; k++) {
+        for (uint32_t k = 0; job_is_mate(job, mate) && k < mate->depth; k++) {
             struct lease *lease = &mate->leases[k];
 
             if (lease->from != job || lease->slot != slot)
