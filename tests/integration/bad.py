@@ -225,7 +225,8 @@ def test_storage_that_fails_is_no_bad_sample():
                                 "--bad", "blank", "--batches", "3", "--step-ms", "500")
         expect("job" in client.stdout.readline(), "it opens")
         os.remove(f"{path}/photos/c2/005.jpg")
-        output, _ = client.communicate()
+        output = client.stdout.read()  # communicate() would leave out what readline() read ahead
+        client.wait()
         events = [json.loads(line) for line in output.splitlines()]
         expect_equal(len(of(events, "batch")), 2, "batches")
         expect_equal([event["code"] for event in of(events, "error")], [-2], "the error")
@@ -243,7 +244,8 @@ def test_records_that_are_cut_off():
                                 "500")
         expect("job" in client.stdout.readline(), "it opens")
         os.truncate(f"{path}/a.npy", 128 + 35 * 20000)
-        output, _ = client.communicate()
+        output = client.stdout.read()
+        client.wait()
         last = [line for line in output.splitlines() if '"step": 3' in line]
         expect_equal(len(last), 1, "the last batch")
         expect('"label": [130, 131, 132, 133, 134, 135, 136, 137, 138, 139]' in last[0], last[0])
