@@ -345,8 +345,8 @@ PINCLIENT_API int pinclient_spec_token(struct pinclient_spec *spec, const char *
  *   besides. Their memory goes with the last of them. id and delivery may be others then.
  * - What can never go well is final, and its text begins with "after reconnecting": data that are
  *   not the same, no access to them, a device that is gone; when it stays so for 5 s also a socket
- *   without permission and a lack of memory or of room in a limit. So is what the daemon said while
- *   it was there.
+ *   without permission, a device out of service, and a lack of memory or of room in a limit. So is
+ *   what the daemon said while it was there, like that the job was evicted.
  * - The limit of pinclient_spec_bad() counts anew.
  *
  * @return 0; -EINVAL: source push, whose batches end with the daemon
@@ -386,9 +386,9 @@ PINCLIENT_API int pinclient_job_info(const struct pinclient_job *job,
  * @param batch_p     a lease; give it back with pinclient_release()
  * @return 0; PINCLIENT_EPOCH_END; -ETIMEDOUT; -EINTR (a signal); -EBUSY: all `depth` batches are
  *         leased, so that none can come; or an error that is final for the job: -EPIPE (the daemon
- *         is gone), -EBADMSG (a bad sample, or too many), -EPROTO (the daemon contradicts itself),
- *         -ECANCELED (evicted), -ESHUTDOWN (its device is taken out of service), others of the
- *         daemon. -EPERM in a forked child
+ *         is gone; see pinclient_spec_reconnect()), -EBADMSG (a bad sample, or too many), -EPROTO
+ * (the daemon contradicts itself), -ECANCELED (evicted), -ESHUTDOWN (its device is taken out of
+ * service), others of the daemon. -EPERM in a forked child
  */
 PINCLIENT_API int pinclient_next(struct pinclient_job *job, int timeout_ms,
                                  struct pinclient_batch **batch_p);

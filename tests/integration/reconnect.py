@@ -47,10 +47,10 @@ class Consumer:
             n -= self.events[-1]["event"] == event
         return self.events[-1]
 
-    def end(self):
+    def end(self, status=0):
         self.process.stdin.close()
         self.events += [json.loads(line) for line in self.process.stdout]
-        self.process.wait()
+        expect_equal(self.process.wait(60), status, f"exit status, behind {self.events[-1]}")
         return self.stream()
 
     def stream(self):
@@ -197,7 +197,7 @@ def test_other_data():
             file.write(bytes(9000))
         daemon.start()
         client.go()
-        error = client.end()[-1]
+        error = client.end(1)[-1]
         expect_equal((error["event"], error["code"]), ("error", -22), f"EINVAL: {error}")
         expect(error["text"].startswith("after reconnecting: "), error["text"])
 
