@@ -7,7 +7,7 @@ import subprocess
 
 import images
 import rawpeer
-from daemon import PINCTL, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
+from daemon import GPU, PINCTL, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 from rawpeer import RawPeer, message
 
 SPEC = ["--source", "synthetic:3x16x16:u8:100", "--batch", "8"]
@@ -112,9 +112,20 @@ def device_process(daemon):
         return [int(pid) for pid in file.read().split()]
 
 
+def on_gpu(uuid):
+    """What the driver tells: bytes in use (MiB), and the processes that have a context."""
+    if not GPU:
+        return 0, []
+    rows = [subprocess.run(["nvidia-smi", f"--id={uuid}", query, "--format=csv,noheader,nounits"],
+                           capture_output=True, text=True, check=True).stdout.split()
+            for query in ("--query-gpu=memory.used", "--query-compute-apps=pid")]
+    return int(rows[0][0]), rows[1]
+
+
 def test_a_gpu_is_drained():
     """Its process stays while a client holds batches in its ring, and is gone with the client."""
     with Daemon("device.idle=1h", driver=True) as daemon:
+        before = on_gpu(device(daemon)["uuid"])
         holding, job = holder(daemon, "--device", "cuda:0")
         running, _ = client(daemon, *SPEC, *ENDLESS, "--device", "cuda:0")
         copying, _ = client(daemon, *SPEC, *ENDLESS, "--device", "cuda:0", "--deliver", "copy")
@@ -129,11 +140,16 @@ def test_a_gpu_is_drained():
         expect_equal(device_process(daemon), [pid], "the device's process")
         holding.kill()
         holding.wait()
-        expect_equal(daemon.pinctl("drain").stdout, f"device {uuid}: drained\n", "all GPUs")
+        expect(f"device {uuid}: drained\n" in daemon.pinctl("drain").stdout, "all GPUs")
         row = device(daemon)
         expect_equal((row["state"], row["process"], row["ring_bytes"], row["restarts"]),
                      ("drained", False, 0, 0), "when it is dead")
         expect(not os.path.exists(f"/proc/{pid}"), "the process is gone")
+        wait_for(lambda: on_gpu(uuid)[0] <= before[0], "its memory is free again")
+        after = on_gpu(uuid)
+        expect(set(after[1]) <= set(before[1]), f"processes on it: {before}, {after}")
+        if GPU:
+            print("MiB in use and processes, before and after:", before, after)
         for how in ("auto", "copy", "host"):
             words = refused(daemon, "bench", *SPEC, "--device", "cuda:0", "--deliver", how)
             expect(f"device {uuid} is out of service" in words, words)
