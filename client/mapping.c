@@ -48,6 +48,9 @@ int job_add_region(struct pinclient_job *job, struct wire_packet *packet, struct
     };
     if (job->device)
         region->device_address = device_host_address(job->device, address, region->registered);
+    /* Those that come before the job is ready are looked at then. */
+    if (job->delivery == PINSERVE__DELIVERY__DELIVERY_MAPPED)
+        return job_use_regions(job, failure);
     return 0;
 }
 

@@ -333,13 +333,49 @@ static void test_mapped(void **state)
     close_job(&f);
 }
 
+/* A batch of another job's slots. */
+static void test_late_region(void **state)
+{
+    void (*const how[])(Pinserve__JobReady *) = {set_copy, set_mapped};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Pinserve__Message added = PINSERVE__MESSAGE__INIT, batch = PINSERVE__MESSAGE__INIT;
+        Pinserve__RegionAdded region = PINSERVE__REGION_ADDED__INIT;
+        Pinserve__BatchReady ready = PINSERVE__BATCH_READY__INIT;
+        struct pinclient_batch *taken[2];
+        struct fixture f;
+
+        open_job(&f, how[i]);
+        region.job = ready.job = PEER_JOB;
+        region.region = ready.region = PEER_REGION + 1;
+        region.bytes = 8 * PEER_SLOT;
+        added.body_case = PINSERVE__MESSAGE__BODY_REGION_ADDED;
+        added.region_added = &region;
+        ready.lease = ready.generation = 1;
+        ready.step = 1;
+        ready.count = f.peer.batch;
+        ready.offset = 7 * PEER_SLOT;
+        batch.body_case = PINSERVE__MESSAGE__BODY_BATCH_READY;
+        batch.batch_ready = &ready;
+        peer_send_batch(&f.peer, 0, 1, 0, 0, 0);
+        peer_send(&f.peer, &added, f.peer.region_fd);
+        peer_send(&f.peer, &batch, -1);
+        taken[0] = take(&f, 0, 1);
+        taken[1] = take(&f, 1, 8);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(pinclient_release(taken[k], PINCLIENT_NO_STREAM), 0);
+        close_job(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copied_ahead), cmocka_unit_test(test_stream_order),
         cmocka_unit_test(test_fd),           cmocka_unit_test(test_ends),
         cmocka_unit_test(test_close),        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_mapped),       cmocka_unit_test(test_late_region),
     };
 
     setenv("PINSERVE_DRIVER_COPY_DELAY_US", "30000", 1);
