@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "job.h"
+#include "reconnect.h"
 
 struct export
 {
@@ -35,6 +36,8 @@ static void export_end(struct export *export_consume)
     if (batch_drop(batch, PINCLIENT_NO_STREAM) == -EBUSY) {
         batch->late = true;
         job->n_late++;
+        if (job->front)
+            reconnect_note_late(job);
     }
     pthread_mutex_unlock(job->calls);
     job_unref(job, false);

@@ -95,6 +95,8 @@ struct pinclient_job {
     struct handle handle;
     struct reconnect *reconnect; /* the job in front of others, which has nothing else; else NULL */
     struct pinclient_job *front; /* the one in front of this one, which it holds; else NULL */
+    struct pinclient_job *next_late; /* of those that the front tends, see reconnect_note_late */
+    bool noted_late;
     struct connection *connection;
     struct device *device; /* NULL: host memory only, and no streams */
     int epoll_fd, event_fd;

@@ -19,7 +19,7 @@ struct reconnect {
     struct pinclient_spec *spec;
     struct pinclient_job *now;  /* NULL: the daemon is gone */
     struct seek *seek;          /* for the next one; NULL: none is needed, or the end is final */
-    struct pinclient_job *late; /* a lost one with batches that a capture holds up; NULL */
+    struct pinclient_job *late; /* those with batches that a capture holds up, each held */
     char *token;                /* behind the last batch of the last one that was lost */
     struct job_cursor next;
     struct pinclient_job_info info; /* of the first, and later of the last one that was lost */
@@ -145,14 +145,34 @@ static int seek_begin(struct pinclient_job *front, struct failure *failure)
     return r;
 }
 
-/* Drops what was exported and could not go while a stream was being captured. */
-static void late_drop(struct reconnect *reconnect)
+void reconnect_note_late(struct pinclient_job *job)
 {
-    if (!reconnect->late)
+    struct reconnect *reconnect = job->front->reconnect;
+
+    if (job->noted_late)
         return;
-    job_drop_late(reconnect->late);
-    if (reconnect->late->n_late == 0)
-        job_unref(steal_ptr(reconnect->late), false);
+    job->noted_late = true;
+    job->next_late = reconnect->late;
+    reconnect->late = job;
+    job_ref(job);
+}
+
+/* Drops what could not go while a stream was being captured; at the end no more is tried then. */
+static void late_drop(struct reconnect *reconnect, bool at_end)
+{
+    struct pinclient_job **place = &reconnect->late;
+
+    while (*place) {
+        struct pinclient_job *job = *place;
+        job_drop_late(job);
+        if (job->n_late > 0 && !at_end) {
+            place = &job->next_late;
+            continue;
+        }
+        *place = job->next_late;
+        job->noted_late = false;
+        job_unref(job, false);
+    }
 }
 
 /* The job in force has lost its daemon. Its batches keep it, and it its memory. */
@@ -168,10 +188,7 @@ static int front_lose(struct pinclient_job *front)
     int r = token_keep(reconnect, job, &failure);
     if (job->copier)
         copier_give_back(job);
-    if (job->n_late > 0 && !reconnect->late)
-        reconnect->late = job;
-    else
-        job_unref(job, false);
+    job_unref(job, false);
     if (r == 0)
         r = seek_begin(front, &failure);
     return r < 0 ? job_end(front, &failure) : 0;
@@ -260,7 +277,7 @@ int reconnect_next(struct pinclient_job *front, int timeout_ms, struct pinclient
     struct failure why;
     int left = timeout_ms, r;
 
-    late_drop(reconnect);
+    late_drop(reconnect, false);
     for (;;) {
         if (front->final.code < 0)
             return failure_set(front->handle.failure, front->final.code, "%s", front->final.text);
@@ -322,10 +339,8 @@ void reconnect_close(struct pinclient_job *front)
 
     seek_stop(steal_ptr(reconnect->seek));
     pthread_mutex_lock(front->calls);
-    late_drop(reconnect);
+    late_drop(reconnect, true);
     pthread_mutex_unlock(front->calls);
-    if (reconnect->late)
-        job_unref(steal_ptr(reconnect->late), false);
     if (reconnect->now)
         pinclient_job_close(steal_ptr(reconnect->now));
     job_unref(front, false);

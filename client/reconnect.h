@@ -7,7 +7,8 @@
  * the job that they came by, so those of a lost one stay as they are, and end
  * its memory with the last of them.
  *
- * All but reconnect_new and reconnect_free are for jobs in front.
+ * All but reconnect_new, reconnect_free and reconnect_note_late are for jobs in
+ * front.
  */
 #ifndef PINSERVE_CLIENT_RECONNECT_H
 #define PINSERVE_CLIENT_RECONNECT_H
@@ -23,6 +24,9 @@ void reconnect_free(struct pinclient_job *job);
 
 /* As pinclient_next. Under front->calls. */
 int reconnect_next(struct pinclient_job *front, int timeout_ms, struct pinclient_batch **batch_p);
+/* A batch of a job behind is late: job_drop_late is called for it from now on, even when the job is
+ * not in force any more. Under job->calls. */
+void reconnect_note_late(struct pinclient_job *job);
 /* The caller polls front->epoll_fd from now on. Under front->calls. */
 void reconnect_want_fd(struct pinclient_job *front);
 

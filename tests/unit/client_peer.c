@@ -389,7 +389,8 @@ static void *open_thread(void *argument)
     if (peer->job < 0)
         return NULL;
     if (peer->refuse_job) {
-        send_error(peer->job, message.id, -ENODEV, peer->refuse_job);
+        send_error(peer->job, message.id, peer->refuse_code ? peer->refuse_code : -ENODEV,
+                   peer->refuse_job);
         return NULL;
     }
     opened.job = PEER_JOB;

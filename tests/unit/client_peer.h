@@ -42,6 +42,7 @@ struct peer {
     uint32_t major;         /* of the Hello; 0: the right one */
     const char *refuse;     /* Error in place of the Hello, or of JobOpened when there was a job */
     const char *refuse_job; /* Error in place of JobOpened */
+    int refuse_code;        /* of that; 0: -ENODEV */
     const char *fail_job;   /* JobFailed in place of JobReady */
     bool keep_opening;      /* nothing in place of JobReady */
     void (*ready)(Pinserve__JobReady *ready); /* changes JobReady */

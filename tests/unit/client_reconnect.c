@@ -274,6 +274,28 @@ static void test_refusals_are_final(void **state)
     }
 }
 
+/* What lacks for a moment only is asked for again, and told meanwhile. */
+static void test_scarce(void **state)
+{
+    struct fixture f;
+    struct pinclient_batch *batch;
+
+    (void)state;
+    open_job(&f);
+    lose(&f);
+    f.peer.refuse_job = "3 MiB are wanted";
+    f.peer.refuse_code = -ENOMEM;
+    come_back(&f, 0, 0);
+    assert_int_equal(pinclient_next(f.job, 100, &batch), -ETIMEDOUT);
+    assert_error(f.job, "is gone: 3 MiB are wanted");
+    peer_hang_up(&f.peer);
+    f.peer.refuse_job = NULL;
+    come_back(&f, 0, 0);
+    peer_send_batch(&f.peer, 0, 1, 0, 0, 0);
+    next_and_release(&f, 0, 0);
+    close_job(&f);
+}
+
 /* JobFailed is final, whatever comes behind it. */
 static void test_failed_before(void **state)
 {
@@ -457,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_end_of_an_epoch),
         cmocka_unit_test(test_token),
         cmocka_unit_test(test_refusals_are_final),
+        cmocka_unit_test(test_scarce),
         cmocka_unit_test(test_failed_before),
         cmocka_unit_test(test_dies_again),
         cmocka_unit_test(test_close_meanwhile),

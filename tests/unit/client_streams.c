@@ -63,6 +63,11 @@ static void busy_deinit(struct busy_stream *busy)
     driver->cuDevicePrimaryCtxRelease(0);
 }
 
+static void ready_at_step_2(Pinserve__JobReady *ready)
+{
+    ready->step = 2;
+}
+
 static void open_ring_job(struct peer *peer, struct pinclient_job **job_p)
 {
     exporter_connect(peer);
@@ -240,6 +245,53 @@ static void test_close_behind_a_stream(void **state)
     peer_deinit(&peer);
 }
 
+/* A ring outlives its daemon until its last batch has gone, behind streams and captures as ever,
+ * and the next daemon, whose ring has the same number, hears nothing of it. */
+static void test_a_lost_daemon(void **state)
+{
+    struct busy_stream busy;
+    struct peer peer;
+    struct pinclient_job *job;
+    struct pinclient_batch *held, *released, *none;
+    struct peer_event event;
+    CUgraph graph;
+    void *managed;
+
+    (void)state;
+    busy_init(&busy);
+    exporter_connect(&peer);
+    exporter_offer(&peer, 0, PINSERVE__DELIVERY__DELIVERY_FD, false);
+    peer.reconnect = true;
+    assert_int_equal(peer_open_default(&peer, &job), 0);
+    held = peer_take(&peer, job, 0, 0, 1);
+    assert_int_equal(pinclient_batch_dlpack(held, "data", 0, &managed), 0);
+    assert_int_equal(pinclient_batch_follow(held, busy.stream), 0);
+    released = peer_take(&peer, job, 1, 1, 1);
+    busy_start(&busy);
+    assert_int_equal(pinclient_release(released, busy.stream), 0);
+    peer_hang_up(&peer);
+    assert_int_equal(pinclient_next(job, 0, &none), -ETIMEDOUT);
+    peer.ready = ready_at_step_2;
+    peer_open_start(&peer);
+    peer_open_end(&peer);
+
+    assert_int_equal(pinclient_release(peer_take(&peer, job, 0, 2, 1), PINCLIENT_NO_STREAM), 0);
+    assert_true(peer_expect(&peer, 5000, &event));
+    assert_int_equal(event.kind, PINSERVE__MESSAGE__BODY_RELEASE);
+    busy.go = true;
+    assert_int_equal(peer_first_byte(held), 1);
+    assert_int_equal(pinclient_release(held, PINCLIENT_NO_STREAM), 0);
+    assert_int_equal(exporter_driver.begin_capture(busy.stream, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+    ((struct dlpack_managed *)managed)->deleter(managed);
+    exporter_driver.end_capture(busy.stream, &graph);
+    assert_int_equal(pinclient_next(job, 0, &none), -ETIMEDOUT);
+    assert_false(peer_expect(&peer, 50, &event));
+    peer_close(&peer, job);
+    assert_int_equal(peer_count(&peer, PINSERVE__MESSAGE__BODY_RING_CLOSED), 1);
+    busy_deinit(&busy);
+    peer_deinit(&peer);
+}
+
 /* Batches in host memory for a GPU: the mapping is registered, and releases follow streams. */
 static void test_host_memory_of_a_gpu(void **state)
 {
@@ -275,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_capture),
         cmocka_unit_test(test_deleter_follows),
         cmocka_unit_test(test_close_behind_a_stream),
+        cmocka_unit_test(test_a_lost_daemon),
         cmocka_unit_test(test_host_memory_of_a_gpu),
     };
 
