@@ -112,6 +112,7 @@ static void act_job_failed(struct task *task, const struct core_action *action)
 {
     log_warning("job %" PRIu64 " (%s): failed: %s", task->job, task->source_name,
                 action->failure->text);
+    task_forget_regions(task);
     if (task->peer)
         peer_send_job_failed(task->peer, action);
 }

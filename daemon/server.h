@@ -302,7 +302,9 @@ void tasks_settle_refusals(struct server *server, uint64_t now);
 /* Keeps its bad samples together with those of a job over the same data: what one has decoded the
  * other may deliver. */
 void task_share_bad(struct task *task);
-/* The job decodes no more: what was read ahead for it is dropped. */
+/* Its client is about to let go of the regions that it was given: they may be taken out then. */
+void task_forget_regions(struct task *task);
+/* The job is closed: what was read ahead for it is dropped, its regions are forgotten. */
 void task_stop_reading(struct task *task);
 /* The same for every job of a peer. */
 void tasks_stop_reading(struct server *server, uint64_t peer);

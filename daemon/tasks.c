@@ -99,6 +99,7 @@ void task_free(struct task *task)
     free(task->generations);
     free(task->copies);
     free(task->gathered);
+    task_forget_regions(task);
     free(task->told_regions);
     free(task);
 }
@@ -211,8 +212,16 @@ static void task_on_fetched(void *user)
     workers_wake(user);
 }
 
+void task_forget_regions(struct task *task)
+{
+    for (; task->n_told > 0; task->n_told--)
+        for (uint32_t i = 0; i < task->server->n_stations; i++)
+            pool_hold(task->server->stations[i].pool, task->told_regions[task->n_told - 1], false);
+}
+
 void task_stop_reading(struct task *task)
 {
+    task_forget_regions(task);
     if (task->stream)
         stream_stop(task->stream);
 }

@@ -72,6 +72,7 @@ static int task_tell_region(struct peer *peer, struct task *task, const struct s
     added.region = id;
     added.bytes = region->bytes;
     pool_set_mapped(station->pool, id);
+    pool_hold(station->pool, id, true);
     task->told_regions[task->n_told++] = id;
     peer_send(peer, &message, &fd, 1);
     return 0;

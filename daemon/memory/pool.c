@@ -36,6 +36,7 @@ struct entry {
     size_t n_slots, room;
     uint64_t used; /* bytes */
     uint64_t idle_since;
+    uint32_t holders; /* jobs whose clients have it */
     bool mapped;
     bool soiled; /* its tenant before may have left batches in it */
 };
@@ -410,6 +411,14 @@ void pool_set_mapped(struct pool *pool, uint32_t region)
         entry->mapped = true;
 }
 
+void pool_hold(struct pool *pool, uint32_t region, bool more)
+{
+    struct entry *entry = entry_find(pool, region);
+
+    if (entry)
+        entry->holders += more ? 1 : -1u;
+}
+
 static uint64_t pool_bytes(const struct pool *pool)
 {
     uint64_t bytes = 0;
@@ -446,7 +455,8 @@ struct region *pool_take_idle(struct pool *pool, uint64_t now, uint64_t idle_ns,
         const struct entry *entry = pool->entries[i];
         uint64_t idle = now > entry->idle_since ? now - entry->idle_since : 0;
         uint64_t enough = entry->region->owner ? 0 : idle_ns;
-        if (entry->n_slots > 0 || idle < enough || entry_is_kept(entry, bytes, keep_bytes))
+        if (entry->n_slots > 0 || entry->holders > 0 || idle < enough ||
+            entry_is_kept(entry, bytes, keep_bytes))
             continue;
         if (best == pool->n_entries || entry->idle_since < pool->entries[best]->idle_since)
             best = i;

@@ -74,6 +74,9 @@ bool pool_can_shrink(struct pool *pool, uint64_t keep_bytes);
 
 /* The region's pages were given to a client of its tenant. */
 void pool_set_mapped(struct pool *pool, uint32_t region);
+/* The client of one job more, or of one less, has the region: while any has it, it is not taken
+ * out, because its memory would not come back, and its tenant's next jobs can use it. */
+void pool_hold(struct pool *pool, uint32_t region, bool more);
 
 /* The region of an id, or of a taken slot, with the slot's address and its offset in the region
  * (both may be NULL); NULL when there is none. */

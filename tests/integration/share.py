@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 from daemon import Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 from images import make_folder
@@ -153,6 +154,27 @@ def test_start_live():
             first.wait()
 
 
+def test_regions_of_jobs_that_ended():
+    """A client that goes on has them, so that their memory would not come back: the next jobs use
+    them again. Each slot fills one."""
+    spec = ["--source", "synthetic:1800000:u8:1000", "--batch", "1", "--depth", "4", "--device",
+            "host", "--step-ms", "5", "--start", "live"]
+    with Daemon("workers.per_numa_node=1", "pool.region=2MiB", "pool.idle=100ms") as daemon:
+        first = daemon.consume(*spec, "--epochs", "1000")
+        next(events(first))
+        for _ in range(3):
+            daemon.batches(*spec, "--batches", "40")
+            wait_for(lambda: len(daemon.jobs()) == 1, "the other is gone")
+            time.sleep(0.3)
+        shared = daemon.jobs()[0]["shared"]
+        pinned = daemon.ask("status")["pinned_bytes"] >> 21
+        print(f"{shared} shared, {pinned} regions")
+        expect(shared > 0 and pinned <= 8, f"{shared} shared, {pinned} regions of two jobs")
+        first.kill()
+        first.wait()
+        wait_for(lambda: daemon.ask("status")["pinned_bytes"] == 0, "all is given back")
+
+
 def test_bad_samples_are_listed_for_both():
     with folder() as path:
         make_folder(path, 2, 8)
@@ -176,4 +198,4 @@ def test_bad_samples_are_listed_for_both():
 
 run([test_each_batch_is_decoded_once, test_a_little_later, test_others_decode_for_themselves,
      test_a_client_that_stops_holds_nobody_up, test_start_live,
-     test_bad_samples_are_listed_for_both])
+     test_regions_of_jobs_that_ended, test_bad_samples_are_listed_for_both])

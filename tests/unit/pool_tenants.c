@@ -82,6 +82,10 @@ static void test_mapped_region_never_changes_hands(void **state)
     pool_give(pool, a, 200);
     /* Taken out in spite of pool.min, which keeps the other. */
     pool_give(pool, b, 200);
+    /* Not while a job's client has it: its memory would stay. */
+    pool_hold(pool, 1, true);
+    assert_null(pool_take_idle(pool, 300, 100, 16 * PAGE));
+    pool_hold(pool, 1, false);
     struct region *region = pool_take_idle(pool, 300, 100, 16 * PAGE);
     assert_non_null(region);
     assert_int_equal(region->id, 1);
