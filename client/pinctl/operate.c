@@ -158,9 +158,8 @@ static int refuse_left(struct connection *connection, const Pinserve__DeviceList
                            "not drained within %" PRIu64 " s: of %zu devices a device process "
                            "still runs",
                            seconds, draining);
-    return failure_set(failure, -ETIMEDOUT,
-                       "not drained within %" PRIu64 " s, %zu jobs are left: %.400s", seconds, left,
-                       text);
+    return failure_set(failure, -ETIMEDOUT, "not drained within %" PRIu64 " s; %zu left: %.400s",
+                       seconds, left, text);
 }
 
 static int drain_wait(struct connection *connection, const Pinserve__DeviceList *devices,

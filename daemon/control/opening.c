@@ -170,7 +170,7 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         r = station_of_client(server, open, &station, &spec.no_ring, failure);
     if (r == 0)
         r = station_accepts(station, failure);
-    if (r < 0)
+    if (r < 0 || !station)
         return r;
     if (open->bad_limit)
         spec.bad_limit = (struct core_bad_limit){.has = true,

@@ -133,7 +133,7 @@ def test_a_gpu_is_drained():
         words = refused(daemon, "drain", "--device", uuid[:12], "--timeout", "1")
         for process in (running, copying):
             check_error(process, ESHUTDOWN, f"device {uuid} was drained by", BY)
-        expect(f"not drained within 1 s, 1 jobs are left: job {job} (pid {holding.pid}, uid "
+        expect(f"not drained within 1 s; 1 left: job {job} (pid {holding.pid}, uid "
                f"{os.geteuid()}, failed, 2 leased)" in words, words)
         row = device(daemon)
         expect_equal((row["state"], row["process"]), ("draining", True), "while it holds")

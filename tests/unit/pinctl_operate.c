@@ -217,7 +217,7 @@ static void test_drain_that_takes_too_long_names_who_is_left(void **state)
     assert_string_equal(server.device, "");
     assert_string_equal(text, "");
     assert_string_equal(failure.text,
-                        "not drained within 0 s, 2 jobs are left: job 7 (pid 4000, uid 1000, "
+                        "not drained within 0 s; 2 left: job 7 (pid 4000, uid 1000, "
                         "failed, 0 leased), job 9 (pid 4002, uid 1000, failed, 2 leased)");
 }
 
