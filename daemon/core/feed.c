@@ -226,7 +226,7 @@ void core_decoded(struct core *core, uint64_t feed, uint32_t slot, uint32_t gene
         decoded->state = SLOT_DECODED; /* with nothing in it: free when its leases are dropped */
         slot_each_lease(job, slot, lease_failed, &(struct fate){failure, now});
     } else {
-        slot_filled(job, slot, !job->pushed, bad, read_ns, decode_ns);
+        slot_filled(job, slot, true, bad, read_ns, decode_ns);
     }
     schedule_run(core, now);
 }
@@ -239,7 +239,6 @@ static void lease_unshare(struct job *job, struct lease *lease, void *user)
     slot_detach(job, lease);
     job->unfilled++;
     job->shared--;
-    job_touch(job);
 }
 
 void core_gathered(struct core *core, uint64_t feed, uint32_t slot, uint32_t generation,

@@ -31,7 +31,6 @@ void mates_find(struct core *core)
 
         job->group = job->id;
         job->mates = 0;
-        job->missing = false;
         for (uint32_t k = 0; k < i; k++) {
             if (!wants_same(job, core->jobs[k]))
                 continue;
@@ -50,7 +49,7 @@ static uint32_t slot_with(const struct job *mate, struct cursor at)
 
         if (!cursor_same(slot->at, at))
             continue;
-        if (slot->whole || (slot->state == SLOT_DECODING && !slot->stuck && slot_used(slot)))
+        if (slot->whole || (slot->state == SLOT_DECODING && slot_used(slot)))
             return i;
     }
     return NONE;
@@ -73,7 +72,7 @@ bool share_find(struct job *job, struct cursor at, struct job **from_p, uint32_t
         if (mate != job && !may_share(job, mate))
             continue;
         uint32_t slot = slot_with(mate, at);
-        if (slot == NONE || (mate == job && mate->feed.slots[slot].lease != NONE))
+        if (slot == NONE)
             continue;
         *from_p = mate;
         *slot_p = slot;
@@ -132,8 +131,7 @@ void share_join(const struct job *job, struct cursor *start_p)
     for (uint32_t i = 0; i < core->n_jobs; i++) {
         const struct job *mate = core->jobs[i];
 
-        if (job_is_mate(job, mate) && job_live(mate) && mate->announced &&
-            cursor_before(*start_p, mate->next))
+        if (job_is_mate(job, mate) && job_live(mate) && cursor_before(*start_p, mate->next))
             *start_p = mate->next;
     }
 }

@@ -42,7 +42,7 @@ static void start_live(struct sim *sim, struct sim_job *job)
     for (int i = 0; i < SIM_JOBS; i++) {
         const struct sim_job *mate = &sim->jobs[i];
 
-        if (sim_mates(job, mate) && sim_job_live(mate) && mate->announced &&
+        if (sim_mates(job, mate) && sim_job_live(mate) && mate->reserved &&
             (mate->next.epoch > start->epoch ||
              (mate->next.epoch == start->epoch && mate->next.step > start->step)))
             *start = mate->next;

@@ -2,60 +2,7 @@
  * Mates: a batch is decoded once, nobody waits for another, and nothing is taken
  * from a stranger.
  */
-#include "world.h"
-
-#define DATA 77
-
-static void index_same(struct world *w, uint64_t job)
-{
-    struct core_dataset dataset = {
-        .samples = 40, .identity = DATA, .fingerprint = 0xabc, .slot_bytes = SLOT_BYTES};
-
-    core_job_indexed(w->core, job, &dataset, w->now);
-}
-
-/* Opened over the data that all have, with slots first, first + 1, ... */
-static uint64_t mate_begin(struct world *w, const struct core_job_spec *spec, uint64_t first)
-{
-    uint64_t job = job_open(w, spec), memory[DEPTH_MAX];
-
-    index_same(w, job);
-    expect(w, CORE_RESERVE);
-    for (uint32_t i = 0; i < w->action.count; i++)
-        memory[i] = first + i;
-    core_job_reserved(w->core, job, memory, w->now);
-    return job;
-}
-
-static uint64_t shared(struct world *w, uint64_t job)
-{
-    struct core_job_info info;
-
-    assert_true(core_job_find(w->core, job, &info));
-    return info.shared;
-}
-
-/* Everything is answered until nothing more is said. */
-static void world_end(struct world *w)
-{
-    struct core_action action;
-
-    world_kill(w);
-    while (core_next_action(w->core, &action)) {
-        if (action.type == CORE_DECODE || action.type == CORE_DECODE_CANCEL)
-            decoded(w, &action, NULL);
-        else if (action.type == CORE_COPY)
-            copied(w, &action, NULL);
-    }
-}
-
-static const struct core_action *expect_of(struct world *w, enum core_action_type type,
-                                           uint64_t job)
-{
-    expect(w, type);
-    assert_int_equal(w->action.job, job);
-    return &w->action;
-}
+#include "mates.h"
 
 /* Two GPUs: one decode, and a copy to each, from the same memory of the first one's pool. */
 static void test_decoded_once(void **state)
@@ -139,6 +86,7 @@ static void test_kept(void **state)
 static void test_debt(void **state)
 {
     struct core_job_spec spec = spec_make(HOST, 1);
+    struct core_job_info info;
     struct world w;
     struct core_action decode, held, mine;
     uint64_t a, b;
@@ -165,6 +113,8 @@ static void test_debt(void **state)
     assert_int_equal(release(&w, &mine), 0);
     assert_int_equal(expect_of(&w, CORE_SLOT_FREE, b)->memory, 200);
     expect_of(&w, CORE_JOB_GONE, b);
+    assert_true(core_job_find(w.core, a, &info));
+    assert_int_equal(info.mates, 0);
     expect_decode(&w, 0, 2);
     assert_int_equal(w.action.memory, 100);
     world_end(&w);
@@ -289,6 +239,31 @@ static void test_live(void **state)
     world_deinit(&w);
 }
 
+/* One that is still opening, from a token perhaps, is joined where it will start. */
+static void test_live_while_opening(void **state)
+{
+    struct core_job_spec spec = spec_make(GPU, 1);
+    struct world w;
+    uint64_t a;
+    uint32_t ring;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 2);
+    spec.start = (struct cursor){3, 5};
+    a = mate_begin(&w, &spec, 100);
+    ring = expect(&w, CORE_RING_MAKE)->ring;
+    spec = spec_make(HOST, 1);
+    spec.live = true;
+    mate_begin(&w, &spec, 200);
+    expect(&w, CORE_JOB_READY);
+    expect_decode(&w, 3, 5);
+    decoded(&w, &w.action, NULL);
+    expect_batch(&w, 3, 5);
+    core_ring_made(w.core, a, ring, 0);
+    world_end(&w);
+    world_deinit(&w);
+}
+
 static void expect_stranger(struct world *w, const struct core_job_spec *spec)
 {
     uint64_t job = mate_begin(w, spec, 200);
@@ -310,6 +285,7 @@ static void test_strangers(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 8);
+    spec.order.world = 2;
     mate_begin(&w, &spec, 100);
     expect(&w, CORE_JOB_READY);
     decoded(&w, expect(&w, CORE_DECODE), NULL);
@@ -322,7 +298,16 @@ static void test_strangers(void **state)
     other.order.batch = 4;
     expect_stranger(&w, &other);
     other = spec;
-    other.order.world = 2;
+    other.order.world = 4;
+    expect_stranger(&w, &other);
+    other = spec;
+    other.order.rank = 1;
+    expect_stranger(&w, &other);
+    other = spec;
+    other.order.shuffle = ORDER_SHUFFLE_NONE;
+    expect_stranger(&w, &other);
+    other = spec;
+    other.order.last = ORDER_LAST_PAD;
     expect_stranger(&w, &other);
     other = spec;
     other.order.bad = ORDER_BAD_BLANK;
@@ -342,10 +327,15 @@ static void test_strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoded_once), cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_debt),         cmocka_unit_test(test_failure_is_of_both),
-        cmocka_unit_test(test_gathered),     cmocka_unit_test(test_live),
-        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_eviction_is_of_one),
+        cmocka_unit_test(test_decoded_once),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_debt),
+        cmocka_unit_test(test_failure_is_of_both),
+        cmocka_unit_test(test_gathered),
+        cmocka_unit_test(test_live),
+        cmocka_unit_test(test_live_while_opening),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_eviction_is_of_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
