@@ -1,7 +1,7 @@
 /*
  * A connection to the daemon. The connection owns its socket and the daemon's
- * Hello. After an error that ended it every call fails again; nothing
- * reconnects.
+ * Hello. After an error that ended it every call fails again: who reconnects
+ * makes another one.
  */
 #include "connection.h"
 

@@ -35,7 +35,7 @@ section_transform() {
 }
 
 section_path() {
-  for test in on_cuda operate gather checksums life; do run_test "integration/$test"; done
+  for test in on_cuda operate reconnect gather checksums life; do run_test "integration/$test"; done
 }
 
 section_python() {

@@ -7,10 +7,12 @@ import random
 import shutil
 import time
 
-from daemon import Daemon, expect, expect_equal, folder, have_driver, run, wait_for
+from daemon import GPU, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
 
 SPEC = ["--source", "synthetic:64:u8:800", "--batch", "4", "--depth", "4", "--values"]
 STEPS = 200
+# A GPU's memory is not read by the client: there the steps are compared, on the stand-in all bytes.
+ON_DEVICE = ["--device", "cuda:0"] + ([] if GPU else ["--peek"])
 
 
 @contextlib.contextmanager
@@ -91,7 +93,7 @@ def test_each_delivery():
     if not have_driver():
         return
     for how in ("fd", "ipc", "copy", "mapped"):
-        outlive(True, 2, *SPEC, "--device", "cuda:0", "--deliver", how, "--peek")
+        outlive(True, 2, *SPEC, *ON_DEVICE, "--deliver", how)
 
 
 def test_two_jobs_of_one_process():
@@ -165,7 +167,7 @@ def test_leases_of_a_dead_daemon():
     """They keep their bytes, and the new job has all of its depth besides."""
     places = [[]]
     if have_driver():
-        places += [["--device", "cuda:0", "--peek", "--deliver", how] for how in ("fd", "copy")]
+        places += [[*ON_DEVICE, "--deliver", how] for how in ("fd", "copy")]
     for place in places:
         with mortal(driver=have_driver()) as daemon:
             client = Consumer(daemon, *SPEC, *place, "--reconnect", "--hold", "8", "--pause", "3",
