@@ -68,19 +68,19 @@ static int open_refused(const struct source *source, const struct folder *folder
 
     if (error == -EXDEV)
         return failure_set(failure, error,
-                           "folder %s: %s is a symbolic link that leaves the folder; put what it "
+                           "%s: %s is a symbolic link that leaves the folder; put what it "
                            "leads to into the folder, or name a folder above both",
                            source->name, shown);
     if (error == -ENOSYS)
         return failure_set(failure, error,
-                           "folder %s: this kernel has no openat2 (Linux 5.6), without which "
+                           "%s: this kernel has no openat2 (Linux 5.6), without which "
                            "folders are not read",
                            source->name);
     if (error == -EACCES || error == -EPERM)
-        return failure_set(failure, error, "folder %s: %s: %s, as uid %u%s", source->name, shown,
+        return failure_set(failure, error, "%s: %s: %s, as uid %u%s", source->name, shown,
                            strerror(-error), identity ? identity->uid : geteuid(),
                            refusal_hint(folder));
-    return failure_set(failure, error, "folder %s: %s: %s", source->name, shown, strerror(-error));
+    return failure_set(failure, error, "%s: %s: %s", source->name, shown, strerror(-error));
 }
 
 int folder_open(const struct source *source, const struct folder *folder, const char *path,
@@ -162,29 +162,27 @@ static int read_open(const struct source *source, uint64_t index, int fd, const 
     struct stat st;
 
     if (fstat(fd, &st) < 0)
-        return failure_set(failure, -errno, "folder %s: %s: %s", source->name, path,
-                           strerror(errno));
+        return failure_set(failure, -errno, "%s: %s: %s", source->name, path, strerror(errno));
     if (folder_size_of((uint64_t)st.st_size) != folder_size(folder, index))
         atomic_store_explicit(&folder->stale, true, memory_order_relaxed);
     if (!S_ISREG(st.st_mode))
-        return failure_set(failure, -EINVAL, "folder %s: %s is no longer a regular file",
-                           source->name, path);
+        return failure_set(failure, -EINVAL, "%s: %s is no longer a regular file", source->name,
+                           path);
     if (st.st_size == 0)
-        return failure_set(failure, -EBADMSG, "folder %s: %s is empty", source->name, path);
+        return failure_set(failure, -EBADMSG, "%s: %s is empty", source->name, path);
     if ((uint64_t)st.st_size > SAMPLE_BYTES_MAX)
-        return failure_set(failure, -EFBIG,
-                           "folder %s: %s has %jd bytes, over the limit of 256 MiB", source->name,
-                           path, (intmax_t)st.st_size);
+        return failure_set(failure, -EFBIG, "%s: %s has %jd bytes, over the limit of 256 MiB",
+                           source->name, path, (intmax_t)st.st_size);
     size_t size = (size_t)st.st_size;
     int r = sample_reserve(sample, size, path, failure);
     if (r < 0)
         return r;
     r = (wait ? source_read_exactly : source_read_cached)(fd, sample->buffer, size, 0);
     if (r == -ENODATA)
-        return failure_set(failure, -EBADMSG, "folder %s: %s was cut off while it was read",
-                           source->name, path);
+        return failure_set(failure, -EBADMSG, "%s: %s was cut off while it was read", source->name,
+                           path);
     if (r < 0)
-        return failure_set(failure, r, "folder %s: %s: %s", source->name, path, strerror(-r));
+        return failure_set(failure, r, "%s: %s: %s", source->name, path, strerror(-r));
     if (r > 0)
         return r;
     sample->bytes = sample->buffer;
@@ -249,15 +247,15 @@ static int folder_take(struct source *source, struct folder *folder, const struc
     folder->has_list = spec->n_fds == 2;
     if (spec->n_fds != 1 && spec->n_fds != 2)
         return failure_set(failure, -EINVAL,
-                           "folder %s: one directory is wanted, and a list perhaps, %zu fds came",
+                           "%s: one directory is wanted, and a list perhaps, %zu fds came",
                            source->name, spec->n_fds);
     if (fstat(spec->fds[0], &st) < 0)
-        return failure_set(failure, -errno, "folder %s: %s", source->name, strerror(errno));
+        return failure_set(failure, -errno, "%s: %s", source->name, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return failure_set(failure, -ENOTDIR, "folder %s is not a directory", source->name);
+        return failure_set(failure, -ENOTDIR, "%s is not a directory", source->name);
     folder->root = fcntl(spec->fds[0], F_DUPFD_CLOEXEC, 0);
     if (folder->root < 0)
-        return failure_set(failure, -errno, "folder %s: cannot keep its fd: %s", source->name,
+        return failure_set(failure, -errno, "%s: cannot keep its fd: %s", source->name,
                            strerror(errno));
     if (!folder->has_list)
         return 0;
@@ -270,7 +268,7 @@ static int folder_index(struct source *source, const struct source_spec *spec,
     struct folder *folder = calloc(1, sizeof *folder);
 
     if (!folder)
-        return failure_set(failure, -ENOMEM, "folder %s: no memory", source->name);
+        return failure_set(failure, -ENOMEM, "%s: no memory", source->name);
     source->index = folder;
     folder->arena = (struct arena){.name = source->name, .max = spec->index_bytes_max};
     folder->root = -1;

@@ -64,9 +64,8 @@ static int path_join(const struct walk *walk, uint32_t dir, const char *name, ch
 
     if (n < PATH_MAX)
         return 0;
-    return failure_set(walk->failure, -ENAMETOOLONG,
-                       "folder %s: the path of %s is longer than %d bytes", walk->source->name,
-                       name, PATH_MAX - 1);
+    return failure_set(walk->failure, -ENAMETOOLONG, "%s: the path of %s is longer than %d bytes",
+                       walk->source->name, name, PATH_MAX - 1);
 }
 
 static int dir_add(struct walk *walk, uint32_t parent, const char *name)
@@ -83,7 +82,7 @@ static int dir_add(struct walk *walk, uint32_t parent, const char *name)
         depth = folder_dirs(folder)[parent].depth + 1;
     }
     if (depth > DEPTH_LEVELS_MAX)
-        return failure_set(walk->failure, -ELOOP, "folder %s: %s is more than %d levels deep",
+        return failure_set(walk->failure, -ELOOP, "%s: %s is more than %d levels deep",
                            walk->source->name, path, DEPTH_LEVELS_MAX);
     int r = array_append_string(&folder->text, path, &folder->arena, &position, walk->failure);
     if (r == 0)
@@ -111,8 +110,8 @@ static int file_add(struct walk *walk, uint32_t dir, const char *name, uint64_t 
         return r;
     position -= folder_dirs(folder)[dir].names;
     if (position > UINT32_MAX)
-        return failure_set(walk->failure, -E2BIG, "folder %s: %s holds too many files",
-                           walk->source->name, folder_text(folder, folder_dirs(folder)[dir].path));
+        return failure_set(walk->failure, -E2BIG, "%s: %s holds too many files", walk->source->name,
+                           folder_text(folder, folder_dirs(folder)[dir].path));
     struct entry *entries = walk->entries.items;
     entries[walk->entries.n++] = (struct entry){.name = (uint32_t)position, .size = size};
     walk->samples++;
@@ -133,12 +132,12 @@ static int link_stat(struct walk *walk, uint32_t dir, const char *name, struct s
     if (nowhere && !has_known_extension(name))
         return 1;
     if (nowhere)
-        return failure_set(walk->failure, fd, "folder %s: %s is a symbolic link that leads nowhere",
+        return failure_set(walk->failure, fd, "%s: %s is a symbolic link that leads nowhere",
                            walk->source->name, path);
     if (fd < 0)
         return failure_set(walk->failure, fd, "%s", failure.text);
     if (fstat(fd, st_p) < 0)
-        return failure_set(walk->failure, -errno, "folder %s: %s: %s", walk->source->name, path,
+        return failure_set(walk->failure, -errno, "%s: %s: %s", walk->source->name, path,
                            strerror(errno));
     return 0;
 }
@@ -156,7 +155,7 @@ static int entry_stat(struct walk *walk, uint32_t dir, int fd, const struct dire
         /* Removed since the directory was read: as if it had never been there. */
         if (errno == ENOENT)
             return 1;
-        return failure_set(walk->failure, -errno, "folder %s: %s/%s: %s", walk->source->name,
+        return failure_set(walk->failure, -errno, "%s: %s/%s: %s", walk->source->name,
                            folder_text(walk->folder, folder_dirs(walk->folder)[dir].path),
                            entry->d_name, strerror(errno));
     }
@@ -190,7 +189,7 @@ static int ancestors_check(struct walk *walk, uint32_t dir)
         i = dirs[i].parent;
         if (dirs[i].stamp.dev == dirs[dir].stamp.dev && dirs[i].stamp.ino == dirs[dir].stamp.ino)
             return failure_set(walk->failure, -ELOOP,
-                               "folder %s: %s is a symbolic link to a folder that it lies in",
+                               "%s: %s is a symbolic link to a folder that it lies in",
                                walk->source->name, folder_text(walk->folder, dirs[dir].path));
     }
     return 0;
@@ -254,7 +253,7 @@ static int dir_walk(struct walk *walk, uint32_t index)
         return fd;
     cleanup(close_dir) DIR *stream = fstat(fd, &st) == 0 ? fdopendir(fd) : NULL;
     if (!stream)
-        return failure_set(walk->failure, -errno, "folder %s: %s: %s", source->name, path,
+        return failure_set(walk->failure, -errno, "%s: %s: %s", source->name, path,
                            strerror(errno));
     int stream_fd = steal_fd(&fd); /* the stream's now */
     folder_dirs(folder)[index].stamp = dir_stamp_of(&st);
@@ -270,7 +269,7 @@ static int dir_walk(struct walk *walk, uint32_t index)
             r = source_progress_set(source, walk->progress, walk->samples, walk->failure);
     }
     if (r == 0 && errno != 0)
-        r = failure_set(walk->failure, -errno, "folder %s: %s: %s", source->name,
+        r = failure_set(walk->failure, -errno, "%s: %s: %s", source->name,
                         folder_text(folder, folder_dirs(folder)[index].path), strerror(errno));
     return r < 0 ? r : dir_close(walk, index);
 }
@@ -295,8 +294,8 @@ static int classes_label(struct walk *walk)
     walk->source->classes = n;
     if (n == 0)
         return failure_set(walk->failure, -EINVAL,
-                           "folder %s: there is no class folder in it, only %ju other files; "
-                           "samples are expected as CLASS/NAME.jpg",
+                           "%s: there is no class folder in it, only %ju other files; "
+                           "samples are expected as CLASS/NAME.jpg, or in a list: ,list=FILE",
                            walk->source->name, (uintmax_t)walk->source->skipped);
     qsort_r(dirs + 1, n, sizeof *dirs, dir_compare, folder->text.items);
     for (size_t i = 0; i < n; i++)
@@ -326,7 +325,7 @@ static int folder_finish(struct walk *walk)
 
     XXH64_state_t *state = XXH64_createState();
     if (!state)
-        return failure_set(walk->failure, -ENOMEM, "folder %s: no memory", source->name);
+        return failure_set(walk->failure, -ENOMEM, "%s: no memory", source->name);
     XXH64_reset(state, 0);
     qsort_r(dirs + 1, folder->dirs.n - 1, sizeof *dirs, dir_compare, folder->text.items);
     for (size_t i = 1; i < folder->dirs.n; i++) {
@@ -347,13 +346,12 @@ static int folder_finish(struct walk *walk)
     source->fingerprint = XXH64_digest(state);
     XXH64_freeState(state);
     if (samples == 0)
-        return failure_set(
-            walk->failure, -ENOENT,
-            "folder %s: no .jpg, .jpeg, .png or .webp file in its %ju class folders, "
-            "only %ju other files",
-            source->name, (uintmax_t)source->classes, (uintmax_t)source->skipped);
+        return failure_set(walk->failure, -ENOENT,
+                           "%s: no .jpg, .jpeg, .png or .webp file in its %ju class folders, "
+                           "only %ju other files",
+                           source->name, (uintmax_t)source->classes, (uintmax_t)source->skipped);
     if (empty > 0)
-        log_warning("folder %s: %ju of its %ju class folders hold no sample", source->name,
+        log_warning("%s: %ju of its %ju class folders hold no sample", source->name,
                     (uintmax_t)empty, (uintmax_t)source->classes);
     array_trim(&folder->text, 1);
     array_trim(&folder->dirs, sizeof *dirs);

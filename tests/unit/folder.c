@@ -314,9 +314,9 @@ static void read_errors_name_the_file(void **state)
     close(fd);
 
     assert_int_equal(source_read(source, 0, &sample, &failure), -EBADMSG);
-    assert_string_equal(failure.text, "folder /data/photos: c/empty.jpg is empty");
+    assert_string_equal(failure.text, "/data/photos: c/empty.jpg is empty");
     assert_int_equal(source_read(source, 1, &sample, &failure), -ENOENT);
-    assert_string_equal(failure.text, "folder /data/photos: c/gone.jpg: No such file or directory");
+    assert_string_equal(failure.text, "/data/photos: c/gone.jpg: No such file or directory");
     assert_int_equal(source_read(source, 2, &sample, &failure), -EFBIG);
     assert_non_null(strstr(failure.text, "c/huge.jpg has 268435457 bytes"));
     assert_int_equal(source_read(source, 3, &sample, &failure), -EXDEV);
@@ -347,8 +347,7 @@ static void reads_with_the_eyes_of_the_peer(void **state)
     assert_int_equal(source_read(source, 0, &sample, &failure), 0);
     assert_memory_equal(sample.bytes, "hers", 4);
     assert_int_equal(source_read(source, 1, &sample, &failure), -EACCES);
-    assert_string_equal(failure.text,
-                        "folder /data/photos: c/2.jpg: Permission denied, as uid 12345");
+    assert_string_equal(failure.text, "/data/photos: c/2.jpg: Permission denied, as uid 12345");
     assert_true(source_matches(source, &spec));
     spec.identity = NULL;
     assert_false(source_matches(source, &spec));
@@ -359,7 +358,7 @@ static void reads_with_the_eyes_of_the_peer(void **state)
     source = NULL;
     assert_int_equal(fchmodat(dir.fd, "c", 0700, 0), 0);
     assert_int_equal(source_new(&spec, NULL, &source, &failure), -EACCES);
-    assert_string_equal(failure.text, "folder /data/photos: c: Permission denied, as uid 12345");
+    assert_string_equal(failure.text, "/data/photos: c: Permission denied, as uid 12345");
     /* This thread is itself again. */
     int fd = openat(dir.fd, "c/2.jpg", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
