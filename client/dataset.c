@@ -242,7 +242,8 @@ static int file_open(const char *kind, const char *path, int *fd_p, struct failu
     if (fstat(fd, &st) < 0)
         return open_failed(kind, path, errno, failure);
     if (!S_ISREG(st.st_mode))
-        return failure_set(failure, -EINVAL, "%s %.300s: not a regular file", kind, path);
+        return failure_set(failure, -EINVAL, "%s %.300s: not a regular file%s", kind, path,
+                           S_ISDIR(st.st_mode) ? ", but a directory: name the files in it" : "");
     *fd_p = steal_fd(&fd);
     return 0;
 }

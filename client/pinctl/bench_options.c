@@ -157,8 +157,11 @@ int bench_options_finish(struct bench_options *options, struct failure *failure)
         if (bench_options_given(options, positive[i]) && values[i] <= 0)
             return failure_set(failure, -EINVAL, "--%s must be more than 0", positive[i]);
     }
-    if (bench_options_given(options, "seq") != (strncmp(options->source, "tokens:", 7) == 0))
-        return failure_set(failure, -EINVAL, "--seq and a source of tokens need each other");
+    bool tokens = strncmp(options->source, "tokens:", 7) == 0;
+    if (bench_options_given(options, "seq") != tokens)
+        return failure_set(failure, -EINVAL,
+                           tokens ? "a source of tokens needs --seq N, the length of its sequences"
+                                  : "--seq is for a source of tokens");
     if (bench_options_given(options, "rank") && !bench_options_given(options, "world"))
         return failure_set(failure, -EINVAL, "--rank needs --world");
     for (size_t i = 0; i < 3; i++) {

@@ -154,6 +154,11 @@ static int field_add(struct parser *parser, char *word)
                            "source %s: a name is missing in fields=%s, which is written like "
                            "fields=jpg+cls+json:4096",
                            parser->source, fields->text);
+    if (strchr(word, ','))
+        return failure_set(parser->failure, -EINVAL,
+                           "source %s: fields have a + between them, not a comma, and stand last: "
+                           "fields=jpg+cls+json:4096",
+                           parser->source);
     if (fields->n == TAR_FIELDS_MAX)
         return failure_set(parser->failure, -EINVAL, "source %s: more than %d fields",
                            parser->source, TAR_FIELDS_MAX);

@@ -61,7 +61,7 @@ expect 2 "batch" --socket "$none" bench --source synthetic:8 --batch 0
 expect 2 "nonsense:8" --socket "$none" bench --source nonsense:8 --batch 4
 expect 2 "--depth x" $bench --depth x
 expect 2 "--epochs and --seconds exclude each other" $bench --epochs 1 --seconds 2
-expect 2 "--seq and a source of tokens need each other" $bench --seq 128
+expect 2 "--seq is for a source of tokens" $bench --seq 128
 
 for command in status devices pools jobs stats "stats --watch" "$bench" "evict 3" drain \
     "drain --undo"; do

@@ -355,7 +355,7 @@ static void test_folders(void **state)
     snprintf(source, sizeof source, "tar:%s", peer.directory);
     spec_of(source, &spec);
     assert_int_equal(peer_open(&peer, spec, &job), -EINVAL);
-    assert_error(peer.client, "not a regular file");
+    assert_error(peer.client, "not a regular file, but a directory: name the files in it");
     pinclient_spec_free(spec);
     peer_deinit(&peer);
 }

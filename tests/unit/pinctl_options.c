@@ -262,10 +262,10 @@ static void test_seq_and_tokens_need_each_other(void **state)
     (void)state;
     assert_int_equal(PARSE("bench", "--source", "tokens:a.bin", "--batch", "1", "--seq", "128"), 0);
     assert_int_equal(options.bench.seq, 128);
-    assert_refused("--seq and a source of tokens need each other", "bench", "--source",
-                   "tokens:a.bin", "--batch", "1");
-    assert_refused("--seq and a source of tokens need each other", "bench", "--source",
-                   "synthetic:8", "--batch", "1", "--seq", "128");
+    assert_refused("a source of tokens needs --seq N, the length of its sequences", "bench",
+                   "--source", "tokens:a.bin", "--batch", "1");
+    assert_refused("--seq is for a source of tokens", "bench", "--source", "synthetic:8", "--batch",
+                   "1", "--seq", "128");
     assert_refused("--seq 0: a whole number from 1 to 4294967295 is wanted", "bench", "--source",
                    "tokens:a.bin", "--batch", "1", "--seq", "0");
 }

@@ -117,6 +117,7 @@ static void what_makes_no_tensors_is_refused(void **state)
         {":4", "a name is missing"},
         {"cls", "the label alone"},
         {"json", "json:4096"},
+        {"jpg,cls", "a + between them, not a comma"},
         {"jpg+mask.txt", "mask.txt:4096"},
         {"jpg+seg.png", "seg.png:N"},
         {"seg.png+image", "jpg:N"},
