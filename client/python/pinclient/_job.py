@@ -1,7 +1,7 @@
 """Opening a job of the C library: what a loader asks for, as a spec."""
 
 import os
-from ctypes import byref, c_void_p
+from ctypes import ArgumentError, byref, c_void_p
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -65,13 +65,23 @@ def _connect(socket: Optional[str]) -> int:
     return client.value
 
 
+def _not_taken(name: str, arguments: List[Any]) -> str:
+    values = [a.decode(errors="replace") if isinstance(a, bytes) else a for a in arguments]
+    return (f"{name[len('spec_'):]} {', '.join(map(repr, values))}: of type "
+            f"{', '.join(type(v).__name__ for v in values)}, which it does not take")
+
+
 def _spec(wanted: Wanted, start: Tuple[Any, ...]) -> int:
     lib = library()
     spec = c_void_p()
     lib.check(lib.spec_new(byref(spec)), None)
     try:
         for name, *arguments in wanted.calls() + ([start] if start else []):
-            lib.check(getattr(lib, name)(spec, *arguments), spec.value)
+            try:
+                result = getattr(lib, name)(spec, *arguments)
+            except ArgumentError:
+                raise TypeError(_not_taken(name, arguments)) from None
+            lib.check(result, spec.value)
     except BaseException:
         lib.spec_free(spec)
         raise

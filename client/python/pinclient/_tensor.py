@@ -332,7 +332,7 @@ class Batch(Mapping[str, Any]):
             return self._tensors[name]
         except KeyError:
             if self._make is None or name not in self._names:
-                raise
+                raise KeyError(f"no tensor {name!r}: there are {', '.join(self._names)}") from None
         if self._lease is None:
             raise Error(22, "this batch was released already")
         tensor = self._tensors[name] = self._make(self._lease, name)

@@ -75,6 +75,8 @@ class Loader:
     `Forked`: make it in the child.
     """
 
+    _job: Optional[Job] = None  # also where the constructor was called in a wrong way
+
     def __init__(self, source: "Union[str, os.PathLike[str]]", batch_size: int = 1, *,
                  image: Optional[str] = None, flip: Optional[float] = None,
                  seq: Optional[int] = None, shuffle: bool = False, seed: int = 0,
@@ -88,7 +90,6 @@ class Loader:
                  daemon: Union[None, str, _private.PrivateDaemon] = None, timeout: float = 0,
                  reconnect: bool = False, delivery: Optional[str] = None,
                  name: Optional[str] = None):
-        self._job: Optional[Job] = None
         if device is not None and pin_memory_device:
             raise ValueError("device and pin_memory_device are the same")
         if drop_last not in (True, False, "partial"):
@@ -231,7 +232,8 @@ class Loader:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on there: the next pass has what was left of the epoch. Error (EINVAL) when the
-        state is of other data, another seed, another pipeline or another global batch."""
+        state is of other data, another seed, another pipeline or another global batch: the loader
+        is closed then."""
         self._live()
         self._open(("spec_token", state["token"].encode()), int(state["epoch"]),
                    int(state["step"]))
