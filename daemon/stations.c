@@ -357,9 +357,12 @@ static int station_add(struct server *server, struct device *device, struct fail
     return core_device_add(server->core, &spec, &station->number);
 }
 
-/* Where the daemon's own programs are: beside itself when run from the build, else in libexec. */
+/* Where the daemon's own programs are: beside itself when run from the build, else in the libexec
+ * beside its bin, also of another prefix than the build was made for. */
 static void device_program_path(const struct config *config, char *path, size_t size)
 {
+    static const char *const places[] = {"pinserved-device", "device/pinserved-device",
+                                         "../libexec/pinserve/pinserved-device"};
     char self[4096];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
@@ -371,12 +374,11 @@ static void device_program_path(const struct config *config, char *path, size_t 
     char *slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';
-    snprintf(path, size, "%s/pinserved-device", self);
-    if (access(path, X_OK) == 0)
-        return;
-    snprintf(path, size, "%s/device/pinserved-device", self);
-    if (access(path, X_OK) == 0)
-        return;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, size, "%s/%s", self, places[i]);
+        if (access(path, X_OK) == 0)
+            return;
+    }
     snprintf(path, size, "%s", PINSERVE_LIBEXECDIR "/pinserved-device");
 }
 

@@ -45,6 +45,9 @@ for file in bin/pinserved lib/systemd/system/pinserved.service \
 done
 [ ! -e "$build/daemon/device/pinserved-device" ] ||
     [ -x "$prefix/libexec/pinserve/pinserved-device" ] || fail "pinserved-device is missing"
+"$prefix/bin/pinserved" run -- true 2>"$work/run.log" || fail "pinserved run: $(cat "$work/run.log")"
+[ ! -e "$build/daemon/device/pinserved-device" ] || ! grep "GPUs are not served" "$work/run.log" ||
+    fail "pinserved does not find the program that was installed with it"
 [ "$(find "$prefix/include" -type f | wc -l)" = 1 ] || fail "more than one public header"
 ! grep -rl "$prefix" "$libdir/cmake/pinclient" || fail "the CMake package names its prefix"
 
