@@ -327,6 +327,9 @@ void share_begun(const struct job *job, struct cursor at);
 /* A job with a FREE slot that the job may decode into: itself, or, when mates use its own, one of
  * these; NULL. */
 struct job *share_lender(struct job *job);
+/* Who is to ask for the batch that the job, which has a lender, would ask for next: the oldest of
+ * its mates that would do the same, of the same workers. */
+struct job *share_leader(struct job *job);
 /* The first batch that a mate has yet to ask for; false: none asks for any. */
 bool share_needed(const struct job *job, struct cursor *first_p);
 /* Where a job that joins its mates starts: at what comes next for the furthest. */

@@ -7,7 +7,8 @@
  *
  * Where the workers are what all wait for, a job that is a little behind its
  * mate is served first, until they are level: decoding for each of them costs
- * both half the workers for as long as they run.
+ * both half the workers for as long as they run. Of mates that are level always the
+ * same one asks, because what it asks for is read ahead from storage for it alone.
  */
 #include "core_private.h"
 
@@ -19,13 +20,16 @@ static bool job_catches_up(const struct job *a, const struct job *b)
 {
     struct cursor at = a->feed.ahead, of = b->feed.ahead;
 
-    return at.epoch == of.epoch && at.step < of.step && of.step - at.step <= CATCH_UP_STEPS;
+    if (!cursor_before(at, of) || of.epoch - at.epoch > CATCH_UP_STEPS)
+        return false;
+    return (unsigned __int128)(of.epoch - at.epoch) * a->steps + of.step - at.step <=
+           CATCH_UP_STEPS;
 }
 
 static bool job_before(const struct job *a, const struct job *b)
 {
     if (job_is_mate(a, b) && (job_catches_up(a, b) || job_catches_up(b, a)))
-        return a->feed.ahead.step < b->feed.ahead.step;
+        return cursor_before(a->feed.ahead, b->feed.ahead);
     uint64_t fill_a = (uint64_t)batches_filled(a) * b->depth;
     uint64_t fill_b = (uint64_t)batches_filled(b) * a->depth;
 
@@ -66,8 +70,9 @@ static void schedule_node(struct core *core, struct node *node, uint64_t now)
 
         if (!job)
             break;
-        job->served = ++core->turn;
-        batch_start(job, now);
+        struct job *leader = share_leader(job);
+        job->served = leader->served = ++core->turn;
+        batch_start(leader, now);
         if (job->mates > 0)
             schedule_free(core, now);
     }

@@ -107,6 +107,27 @@ struct job *share_lender(struct job *job)
     return NULL;
 }
 
+struct job *share_leader(struct job *job)
+{
+    const struct core *core = job->core;
+    const struct node *node = job_node(batch_lender(job));
+
+    for (uint32_t i = 0; job->mates > 0 && job->unfilled == 0 && i < core->n_jobs; i++) {
+        struct job *mate = core->jobs[i];
+        const struct job *lender;
+
+        if (mate == job)
+            break;
+        if (!may_share(job, mate) || mate->unfilled > 0 ||
+            !cursor_same(mate->feed.ahead, job->feed.ahead))
+            continue;
+        lender = batch_lender(mate);
+        if (lender && job_node(lender) == node)
+            return mate;
+    }
+    return job;
+}
+
 bool share_needed(const struct job *job, struct cursor *first_p)
 {
     const struct core *core = job->core;

@@ -73,7 +73,7 @@ def test_a_little_later():
     """Where decoding is what they wait for, the one behind is served first until both are level."""
     with folder() as path:
         make_folder(path, 3, N // 3)
-        spec = spec_of(path, "--device", "host", "--batch", "4", "--seconds", "4")
+        spec = spec_of(path, "--device", "host", "--batch", "16", "--seconds", "4")
         with Daemon("workers.per_numa_node=1") as daemon:
             alone = daemon.bench(*spec)["samples"]
             before = decoded(daemon)

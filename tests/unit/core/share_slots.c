@@ -81,25 +81,57 @@ static void test_catches_up(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 1);
-    spec.start = (struct cursor){0, 5};
+    spec.start = (struct cursor){1, 1};
     mate_begin(&w, &spec, 100);
     expect(&w, CORE_JOB_READY);
     held = *expect(&w, CORE_DECODE);
-    spec.start = (struct cursor){0, 3};
+    spec.start = (struct cursor){0, 19}; /* of 20 */
     b = mate_begin(&w, &spec, 200);
     expect(&w, CORE_JOB_READY);
     decoded(&w, &held, NULL);
-    expect_batch(&w, 0, 5);
-    expect_decode(&w, 0, 3);
+    expect_batch(&w, 1, 1);
+    expect_decode(&w, 0, 19);
     decoded(&w, &w.action, NULL);
     held = *expect_of(&w, CORE_BATCH_READY, b);
-    expect_decode(&w, 0, 4);
+    expect(&w, CORE_EPOCH_END);
+    expect_decode(&w, 1, 0);
     decoded(&w, &w.action, NULL);
-    expect_batch(&w, 0, 4);
-    expect_decode(&w, 0, 6); /* the other has no lease left */
+    expect_batch(&w, 1, 0);
+    expect_decode(&w, 1, 2); /* the other has no lease left */
     assert_int_equal(release(&w, &held), 0);
     assert_int_equal(expect_of(&w, CORE_BATCH_READY, b)->memory, 100);
-    assert_int_equal(w.action.step, 5);
+    assert_int_equal(w.action.step, 1);
+    world_end(&w);
+    world_deinit(&w);
+}
+
+/* Of two that are level the same one asks each time, unless it has no lease for another batch. */
+static void test_one_leads(void **state)
+{
+    struct core_job_spec spec = spec_make(HOST, 2);
+    struct core_action decode, held;
+    struct world w;
+    uint64_t a, b;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 1);
+    a = mate_begin(&w, &spec, 100);
+    expect(&w, CORE_JOB_READY);
+    decode = *expect(&w, CORE_DECODE);
+    b = mate_begin(&w, &spec, 200);
+    expect(&w, CORE_JOB_READY);
+    for (uint64_t step = 0; step < 2; step++) {
+        assert_int_equal(decode.step, step);
+        assert_int_equal(decode.memory, 100 + step);
+        decoded(&w, &decode, NULL);
+        expect_of(&w, CORE_BATCH_READY, a);
+        held = *expect_of(&w, CORE_BATCH_READY, b);
+        if (step == 0)
+            decode = *expect(&w, CORE_DECODE);
+    }
+    assert_int_equal(release(&w, &held), 0);
+    expect_decode(&w, 0, 2);
+    assert_int_equal(w.action.memory, 200);
     world_end(&w);
     world_deinit(&w);
 }
@@ -159,9 +191,8 @@ static void test_what_is_overwritten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_moving),
-        cmocka_unit_test(test_catches_up),
+        cmocka_unit_test(test_cancelled),           cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_catches_up),          cmocka_unit_test(test_one_leads),
         cmocka_unit_test(test_what_is_overwritten),
     };
 
