@@ -147,7 +147,7 @@ def test_no_daemon_for_a_while():
         for _ in range(4):
             error = client.read("error")
         took = time.monotonic() - began
-        expect(0.7 < took < 3, f"four timeouts of 200 ms took {took:.2f} s")
+        expect(0.7 < took < 10, f"four timeouts of 200 ms took {took:.2f} s")
         expect(cpu_seconds(client.process.pid) - used < 0.2, "it sleeps")
         expect_equal(error["code"], -110, f"ETIMEDOUT: {error}")
         expect("is gone" in error["text"] and daemon.socket in error["text"], error["text"])

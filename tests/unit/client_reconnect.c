@@ -286,7 +286,8 @@ static void test_scarce(void **state)
     f.peer.refuse_job = "3 MiB are wanted";
     f.peer.refuse_code = -ENOMEM;
     come_back(&f, 0, 0);
-    assert_int_equal(pinclient_next(f.job, 100, &batch), -ETIMEDOUT);
+    for (int i = 0; i < 50 && !strstr(pinclient_error(f.job), "MiB"); i++)
+        assert_int_equal(pinclient_next(f.job, 100, &batch), -ETIMEDOUT);
     assert_error(f.job, "is gone: 3 MiB are wanted");
     peer_hang_up(&f.peer);
     f.peer.refuse_job = NULL;
@@ -345,7 +346,7 @@ static void test_close_meanwhile(void **state)
     come_back(&f, 0, 0);
     int64_t began = clock_ms();
     close_job(&f);
-    assert_in_range(clock_ms() - began, 0, 900);
+    assert_in_range(clock_ms() - began, 0, 5000);
     assert_int_equal(peer_count(&f.peer, PINSERVE__MESSAGE__BODY_CLOSE_JOB), 1);
 
     /* One that was opened, and that next never saw. */
