@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import time
 
 from daemon import GPU, Daemon, expect, expect_equal, folder, have_driver, run, wait_for
@@ -157,6 +158,20 @@ def test_no_daemon_for_a_while():
         expect_equal(got, wanted, "batches")
 
 
+def test_a_stopped_daemon_is_not_gone():
+    with mortal() as daemon:
+        client = Consumer(daemon, *SPEC, "--epochs", "1", "--reconnect", "--patient", "--timeout",
+                          "100", "--step-ms", "1")
+        client.read("batch", 10)
+        daemon.process.send_signal(signal.SIGSTOP)
+        error = client.read("error", 2)
+        expect_equal((error["code"], error["text"]), (-110, "no batch within 100 ms"), "ETIMEDOUT")
+        daemon.process.send_signal(signal.SIGCONT)
+        got = [event["step"] for event in client.end() if event["event"] == "batch"]
+        expect_equal(got, list(range(STEPS)), "steps")
+        expect_equal(daemon.log().count("job 2"), 0, "second jobs")
+
+
 def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rsplit(") ", 1)[1].split()
@@ -207,4 +222,4 @@ def test_other_data():
 if __name__ == "__main__":
     run([test_ten_deaths_in_an_epoch, test_each_delivery, test_two_jobs_of_one_process,
          test_the_end_of_an_epoch, test_an_orderly_end, test_no_daemon_for_a_while,
-         test_leases_of_a_dead_daemon, test_other_data])
+         test_a_stopped_daemon_is_not_gone, test_leases_of_a_dead_daemon, test_other_data])
