@@ -299,8 +299,8 @@ void task_report_progress(struct server *server);
 bool task_keep_refusal(struct server *server, const struct peer *peer, uint64_t job, uint32_t ring,
                        const char *error);
 void tasks_settle_refusals(struct server *server, uint64_t now);
-/* Keeps its bad samples together with those of a job over the same data: what one has decoded the
- * other may deliver. */
+/* Keeps its bad samples together with those of a job that wants the same batches: what one has
+ * decoded the other may deliver. */
 void task_share_bad(struct task *task);
 /* Its client is about to let go of the regions that it was given: they may be taken out then. */
 void task_forget_regions(struct task *task);

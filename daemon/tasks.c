@@ -172,7 +172,8 @@ void task_share_bad(struct task *task)
         const struct task *mate = list_entry(item, struct task, link);
 
         if (mate == task || mate->source != task->source || mate->tenant != task->tenant ||
-            !mate->bad || !task->bad || strcmp(mate->pipeline_name, task->pipeline_name) != 0)
+            !mate->bad || !task->bad || !order_same(&mate->order, &task->order) ||
+            strcmp(mate->pipeline_name, task->pipeline_name) != 0)
             continue;
         bad_list_unref(task->bad);
         task->bad = bad_list_ref(mate->bad);

@@ -31,6 +31,13 @@ struct order {
     enum order_bad bad;
 };
 
+static inline bool order_same(const struct order *a, const struct order *b)
+{
+    return a->shuffle == b->shuffle && a->last == b->last && a->seed == b->seed &&
+           a->samples == b->samples && a->batch == b->batch && a->rank == b->rank &&
+           a->world == b->world && a->bad == b->bad;
+}
+
 /* One position of a rank's batch. */
 struct order_item {
     uint64_t sample;

@@ -10,13 +10,6 @@
 
 #include "core_private.h"
 
-static bool order_same(const struct order *a, const struct order *b)
-{
-    return a->shuffle == b->shuffle && a->last == b->last && a->seed == b->seed &&
-           a->samples == b->samples && a->batch == b->batch && a->rank == b->rank &&
-           a->world == b->world && a->bad == b->bad;
-}
-
 static bool wants_same(const struct job *a, const struct job *b)
 {
     return a->identity != 0 && a->identity == b->identity && a->tenant == b->tenant && !a->pushed &&

@@ -187,11 +187,15 @@ def test_bad_samples_are_listed_for_both():
             jobs = [daemon.consume(*spec, "--batches", "2", "--hold", "2", "--wait")
                     for _ in range(2)]
             wait_for(lambda: sum(row["leased"] for row in daemon.jobs()) == 8, "four batches each")
-            for row in daemon.jobs():
+            # Another order of the same data, of which the bad sample is no part yet.
+            jobs.append(daemon.consume(*spec, "--depth", "1", "--shuffle", "none", "--start", "0:1",
+                                       "--batches", "1", "--hold", "1", "--wait"))
+            wait_for(lambda: sum(row["leased"] for row in daemon.jobs()) == 9, "one batch more")
+            for row, wanted in zip(daemon.jobs(), ([bad], [bad], [])):
                 listed = json.loads(daemon.pinctl("--json", "jobs", "--bad",
                                                   str(row["job"])).stdout)["bad"]
-                expect_equal([os.path.basename(bad)],
-                             [os.path.basename(entry["name"]) for entry in listed], "the list")
+                expect_equal([os.path.basename(entry["name"]) for entry in listed],
+                             [os.path.basename(name) for name in wanted], "the list")
             for job in jobs:
                 job.communicate()
 

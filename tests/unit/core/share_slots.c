@@ -71,6 +71,56 @@ static void test_moving(void **state)
     world_deinit(&w);
 }
 
+/* Neither is it lent anything, nor does it lend: what it waits for has to end. */
+static void test_moving_lender(void **state)
+{
+    struct core_job_spec spec = spec_make(GPU, 2), other = spec_make(GPU, 1),
+                         host = spec_make(HOST, 3);
+    struct core_action decodes[2], copies[2];
+    struct world w;
+    uint64_t moving, copying, in_place;
+    uint32_t ring;
+
+    (void)state;
+    world_init(&w, UINT64_MAX, 2);
+    spec.client_ipc = false;
+    spec.client_copy = true;
+    moving = mate_begin(&w, &spec, 100);
+    ring = ring_begin(&w, moving);
+    for (int i = 0; i < 2; i++)
+        decodes[i] = *expect(&w, CORE_DECODE);
+    copying = mate_begin(&w, &other, 300);
+    ring_begin(&w, copying);
+    decoded(&w, &decodes[0], NULL);
+    for (int i = 0; i < 2; i++)
+        copies[i] = *expect_of(&w, CORE_COPY, i == 0 ? moving : copying);
+    assert_int_equal(core_ring_opened(w.core, PEER, moving, ring, false, "no", 0), 0);
+    expect(&w, CORE_DECODE_CANCEL);
+    decoded(&w, &decodes[1], NULL);
+    assert_int_equal(expect_of(&w, CORE_SLOT_FREE, moving)->memory, 101);
+
+    in_place = mate_begin(&w, &host, 200);
+    expect(&w, CORE_JOB_READY);
+    for (int i = 0; i < 2; i++) {
+        decodes[i] = *expect(&w, CORE_DECODE);
+        assert_int_equal(decodes[i].memory, 200 + i);
+    }
+    decoded(&w, &decodes[0], NULL);
+    assert_int_equal(expect_of(&w, CORE_BATCH_READY, in_place)->memory, 200);
+    expect_decode(&w, 0, 2);
+    assert_false(w.action.lent);
+    expect_nothing(&w);
+
+    copied(&w, &copies[0], NULL);
+    expect_of(&w, CORE_RING_FREE, moving);
+    copied(&w, &copies[1], NULL);
+    assert_int_equal(expect_of(&w, CORE_SLOT_FREE, moving)->memory, 100);
+    expect_of(&w, CORE_RESERVE, moving);
+    core_job_reserved(w.core, moving, (const uint64_t[]){400, 401}, 0);
+    world_end(&w);
+    world_deinit(&w);
+}
+
 /* Two that are level again decode each batch once: the one behind goes first. */
 static void test_catches_up(void **state)
 {
@@ -191,9 +241,9 @@ static void test_what_is_overwritten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cancelled),           cmocka_unit_test(test_moving),
-        cmocka_unit_test(test_catches_up),          cmocka_unit_test(test_one_leads),
-        cmocka_unit_test(test_what_is_overwritten),
+        cmocka_unit_test(test_cancelled),     cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_moving_lender), cmocka_unit_test(test_catches_up),
+        cmocka_unit_test(test_one_leads),     cmocka_unit_test(test_what_is_overwritten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
