@@ -135,12 +135,13 @@ struct pinclient_job {
 void job_ref(struct pinclient_job *job);
 void job_unref(struct pinclient_job *job, bool in_driver);
 
-/* The steps of opening, each -EPIPE when the daemon is gone. A job without references to it yet. */
+/* The steps of opening, in their order. First a job with one reference, the caller's; NULL: no
+ * memory. */
 struct pinclient_job *job_new(struct failure *failure);
 /* Which GPU, and what of it this process can use. */
 int job_open_device(struct pinclient_job *job, const struct pinclient_spec *spec,
                     struct failure *failure);
-/* On failure of the first kind job->connection stays NULL. */
+/* job->connection stays NULL when no daemon exchanged Hellos. */
 int job_connect(struct pinclient_job *job, const char *socket, struct failure *failure);
 /* Passes the dataset, and asks for the job. */
 int job_ask(struct pinclient_job *job, const struct pinclient_spec *spec, struct failure *failure);
