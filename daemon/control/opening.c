@@ -149,6 +149,25 @@ static int station_of_client(struct server *server, const Pinserve__OpenJob *ope
     return 0;
 }
 
+/* The job's own part of the spec: what its order, pipeline and start are is in it already. */
+static void spec_fill(struct core_job_spec *spec, const struct peer *peer,
+                      const Pinserve__OpenJob *open, const struct station *station)
+{
+    if (open->bad_limit)
+        spec->bad_limit = (struct core_bad_limit){.has = true,
+                                                  .samples = open->bad_limit->samples,
+                                                  .share_ppm = open->bad_limit->share_ppm};
+    spec->depth = open->depth;
+    spec->device = station->number;
+    spec->delivery = (enum delivery)open->delivery;
+    spec->dataset = open->source->name;
+    spec->client_fd = peer->client_fd;
+    spec->client_ipc = peer->client_ipc;
+    spec->client_copy = peer->client_copy;
+    spec->client_mapped = peer->client_mapped;
+    spec->client_coherent = peer->client_coherent;
+}
+
 /* Takes the request over when it succeeds. */
 static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob *open,
                          struct source_request **request_p, struct failure *failure)
@@ -172,25 +191,13 @@ static int peer_open_job(struct peer *peer, uint64_t id, const Pinserve__OpenJob
         r = station_accepts(station, failure);
     if (r < 0 || !station)
         return r;
-    if (open->bad_limit)
-        spec.bad_limit = (struct core_bad_limit){.has = true,
-                                                 .samples = open->bad_limit->samples,
-                                                 .share_ppm = open->bad_limit->share_ppm};
     if ((unsigned)open->delivery > DELIVERY_MAPPED)
         return failure_set(failure, -EINVAL, "delivery %d is unknown", (int)open->delivery);
     if (server->stopping)
         return failure_set(failure, -ESHUTDOWN, "the daemon is ending");
 
-    spec.depth = open->depth;
-    spec.device = station->number;
-    spec.delivery = (enum delivery)open->delivery;
-    spec.dataset = open->source->name;
+    spec_fill(&spec, peer, open, station);
     spec.pipeline = pipeline_text(&pipeline, text, sizeof text);
-    spec.client_fd = peer->client_fd;
-    spec.client_ipc = peer->client_ipc;
-    spec.client_copy = peer->client_copy;
-    spec.client_mapped = peer->client_mapped;
-    spec.client_coherent = peer->client_coherent;
     spec.pushed = (*request_p)->spec.kind == SOURCE_KIND_PUSH;
     if (spec.depth == 0 || spec.depth > DEPTH_MAX)
         return failure_set(failure, -EINVAL, "a depth of %u; 1 to %d are possible", spec.depth,

@@ -238,20 +238,20 @@ void model_batch_ready(struct sim *sim, struct sim_job *job, const struct core_a
            action->lease < job->spec.depth && !lease->held &&
                action->generation > lease->generation,
            JOB "lease %" PRIu32 " is used early", job->id, action->lease);
-    if (ring)
+    if (!memory) {
         EXPECT(sim,
-               sim_ring_usable(ring) && ring->mapping == MAPPING_OPEN &&
+               ring && sim_ring_usable(ring) && ring->mapping == MAPPING_OPEN &&
                    ring->slots[action->lease].full &&
                    ring->slots[action->lease].batch == job->delivered,
                JOB "batch %" PRId64 " is handed off and not in its ring slot", job->id,
                job->delivered);
-    else
+    } else {
         EXPECT(sim,
                (job->identity || !memory->leased) &&
                    batch_number(job, memory->at.epoch, memory->at.step) == job->delivered,
                JOB "batch %" PRId64 " is handed off and not in its slot", job->id, job->delivered);
-    if (memory)
         memory->leased++;
+    }
     *lease = (struct sim_lease){.held = true,
                                 .generation = action->generation,
                                 .ring = action->ring,
