@@ -17,6 +17,15 @@ static const char *const kind_names[ACCOUNT_KINDS] = {
     [ACCOUNT_FILES] = "open files",
 };
 
+/* The keys of the configuration that set the limits of a tenant and of the node; "": none does. */
+static const char *const key_names[ACCOUNT_KINDS][2] = {
+    [ACCOUNT_PINNED] = {" (limits.pinned)", " (pool.max)"},
+    [ACCOUNT_DEVICE] = {" (limits.device)", ""},
+    [ACCOUNT_JOBS] = {" (limits.jobs)", ""},
+    [ACCOUNT_PEERS] = {" (limits.peers)", " (limits.peers_total)"},
+    [ACCOUNT_FILES] = {"", ""},
+};
+
 void accounts_init(struct accounts *accounts, const struct account_limits *node,
                    const struct account_limits *tenant)
 {
@@ -99,11 +108,11 @@ int charge_acquire(struct charge *charge, struct account *account, enum account_
         if (used <= limit && amount <= limit - used)
             continue;
         return failure_set(failure, -EDQUOT,
-                           "%s%s: the limit is %" PRIu64 " %s, %" PRIu64 " are in use and %" PRIu64
-                           " more were asked for%s%s",
-                           at->parent ? "tenant " : "the ", at->key, limit, kind_names[kind], used,
-                           amount, at == account ? "" : " by tenant ",
-                           at == account ? "" : account->key);
+                           "%s%s: the limit is %" PRIu64 " %s%s, %" PRIu64
+                           " are in use and %" PRIu64 " more were asked for%s%s",
+                           at->parent ? "tenant " : "the ", at->key, limit, kind_names[kind],
+                           key_names[kind][at->parent == NULL], used, amount,
+                           at == account ? "" : " by tenant ", at == account ? "" : account->key);
     } while ((at = at->parent));
     for (at = account; at; at = at->parent)
         at->used[kind] += amount;

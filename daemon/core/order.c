@@ -194,8 +194,11 @@ int order_resume(const struct order *order, const char *dataset, uint64_t finger
     if (token->fingerprint != fingerprint)
         return failure_set(failure, -EINVAL,
                            "the token is for dataset %.120s (fingerprint %016" PRIx64
-                           "), the job reads %.120s (fingerprint %016" PRIx64 ")",
-                           token->dataset, token->fingerprint, dataset, fingerprint);
+                           "), the job reads %.120s (fingerprint %016" PRIx64 ")%s",
+                           token->dataset, token->fingerprint, dataset, fingerprint,
+                           strcmp(token->dataset, dataset) == 0
+                               ? ": its files, their sizes, seq or an option are others"
+                               : "");
     if (strcmp(token->pipeline, pipeline) != 0)
         return failure_set(failure, -EINVAL,
                            "the token is for pipeline %.180s, the job has pipeline %.180s",

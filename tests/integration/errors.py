@@ -202,8 +202,8 @@ def test_too_little_pool_leaves_others_alone():
         for _ in range(4):
             first.stdout.readline()
         # Four slots of a little more than 4 MiB.
-        both(daemon, ["the limit is 8388608 bytes of pinned memory, 6291456 are in use and 25165824 "
-                      "more were asked for"], "--source", "synthetic:1048576:u8", *ON_HOST,
+        both(daemon, ["the limit is 8388608 bytes of pinned memory (limits.pinned), 6291456 are in use "
+                      "and 25165824 more were asked for"], "--source", "synthetic:1048576:u8", *ON_HOST,
              "--batch", "4")
         expect(first.poll() is None, "the first goes on")
         first.communicate()

@@ -31,8 +31,8 @@ static void test_charge(void **state)
     assert_int_equal(a->used[ACCOUNT_PINNED], 600);
     assert_int_equal(accounts.node.used[ACCOUNT_PINNED], 600);
     assert_int_equal(charge_acquire(&second, a, ACCOUNT_PINNED, 1, &failure), -EDQUOT);
-    assert_string_equal(failure.text, "tenant uid:1: the limit is 600 bytes of pinned memory, 600 "
-                                      "are in use and 1 more were asked for");
+    assert_string_equal(failure.text, "tenant uid:1: the limit is 600 bytes of pinned memory "
+                                      "(limits.pinned), 600 are in use and 1 more were asked for");
     assert_null(second.account);
     assert_int_equal(charge_acquire(&second, a, ACCOUNT_DEVICE, 0, &failure), 0);
     charge_release(&first);

@@ -46,7 +46,8 @@ static void test_too_many_jobs(void **state)
     for (int i = 0; i < 8; i++)
         job_open(&w, &spec);
     expect_refused(&w, spec, -EDQUOT,
-                   "tenant uid:1000: the limit is 8 jobs, 8 are in use and 1 more were asked for");
+                   "tenant uid:1000: the limit is 8 jobs (limits.jobs), 8 are in use and 1 more "
+                   "were asked for");
     core_peer_gone(w.core, PEER, 0);
     for (uint64_t job = 1; job <= 8; job++) {
         struct failure failure = failure_make("cancelled");

@@ -309,8 +309,11 @@ static void test_resume(void **state)
                                       "18 (batch 6 on 3 ranks)");
     order.batch = 4;
     assert_int_equal(order_resume(&order, "b", 2, "p", &token, &at, &failure), -EINVAL);
+    assert_null(strstr(failure.text, "are others"));
     assert_non_null(
         strstr(failure.text, "dataset a (fingerprint 0000000000000001), the job reads b"));
+    assert_int_equal(order_resume(&order, "a", 2, "p", &token, &at, &failure), -EINVAL);
+    assert_non_null(strstr(failure.text, "its files, their sizes, seq or an option are others"));
     assert_int_equal(order_resume(&order, "b", 1, "q", &token, &at, &failure), -EINVAL);
     assert_string_equal(failure.text, "the token is for pipeline p, the job has pipeline q");
     other = token;

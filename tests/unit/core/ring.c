@@ -71,8 +71,8 @@ static void test_quota(void **state)
     expect(&w, CORE_JOB_FAILED);
     assert_int_equal(w.action.failure->code, -EDQUOT);
     assert_string_equal(w.action.failure->text,
-                        "tenant uid:1000: the limit is 2097152 bytes of device memory, 2097152 are "
-                        "in use and 2097152 more were asked for");
+                        "tenant uid:1000: the limit is 2097152 bytes of device memory "
+                        "(limits.device), 2097152 are in use and 2097152 more were asked for");
     expect(&w, CORE_SLOT_FREE);
     world_kill(&w);
     take_all(&w);
