@@ -295,6 +295,8 @@ def test_errors():
         raises(pinclient.Error, lambda: loader(daemon, image="crop:3"), "crop")
         raises(pinclient.Error, lambda: loader(daemon, depth=500), "500")
         raises(TypeError, lambda: loader(daemon, batch_size="4"), "batch '4': of type str")
+        raises(ValueError, lambda: loader(daemon, batch_size=2 ** 32 + 4), "batch 4294967300")
+        raises(ValueError, lambda: loader(daemon, seed=-1), "seed -1")
         raises(TypeError, lambda: loader(daemon, image=224), "image 224: of type int")
         raises(pinclient.Error, lambda: loader(daemon, device="cuda:77"), "cuda:77")
         raises(ValueError, lambda: loader(daemon, drop_last="pad"), "partial")

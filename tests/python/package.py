@@ -53,6 +53,12 @@ print(type(tensor).__module__, *(name for name in ("torch", "numpy", "cupy", "ja
         expect_equal(ends(script(daemon, text)), "pinclient._tensor\n", "modules")
 
 
+def test_torch_comes_when_asked_for():
+    expect("pinclient.torch" not in sys.modules, "not by itself")
+    expect(callable(pinclient.torch.pin), "pin")
+    raises(AttributeError, lambda: pinclient.tensorflow, "tensorflow")
+
+
 def test_no_library():
     text = "import pinclient\npinclient.Loader('synthetic:8', 4)"
     with Daemon() as daemon:

@@ -11,6 +11,8 @@ The daemon of the machine, pinserved, reads and decodes; batches are complete in
 when they come. `Loader` tells all options.
 """
 
+from typing import Any
+
 from ._errors import AllLeased, BadSample, DaemonGone, Error, Forked, Timeout
 from ._private import PrivateDaemon
 from ._tensor import Batch, Tensor
@@ -21,3 +23,12 @@ __version__ = "0.1.0"
 
 __all__ = ["AllLeased", "BadSample", "Batch", "DaemonGone", "Error", "Forked", "IMAGENET_MEAN",
            "IMAGENET_STD", "Loader", "Normalize", "PrivateDaemon", "Tensor", "Timeout"]
+
+
+def __getattr__(name: str) -> Any:
+    """`pinclient.torch`, which imports torch, when it is asked for."""
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

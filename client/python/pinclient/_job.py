@@ -1,9 +1,9 @@
 """Opening a job of the C library: what a loader asks for, as a spec."""
 
 import os
-from ctypes import ArgumentError, byref, c_void_p
+from ctypes import ArgumentError, byref, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ._errors import DaemonGone, from_result
 from ._library import JobInfo, TensorInfo, library
@@ -71,14 +71,23 @@ def _not_taken(name: str, arguments: List[Any]) -> str:
             f"{', '.join(type(v).__name__ for v in values)}, which it does not take")
 
 
+def _check_range(name: str, arguments: List[Any], types: Sequence[Any]) -> None:
+    """ctypes drops the upper bits of what is too large."""
+    for value, kind in zip(arguments, types):
+        if isinstance(value, int) and kind in (c_uint32, c_uint64) and kind(value).value != value:
+            raise ValueError(f"{name[len('spec_'):]} {value}: out of range")
+
+
 def _spec(wanted: Wanted, start: Tuple[Any, ...]) -> int:
     lib = library()
     spec = c_void_p()
     lib.check(lib.spec_new(byref(spec)), None)
     try:
         for name, *arguments in wanted.calls() + ([start] if start else []):
+            function = getattr(lib, name)
+            _check_range(name, arguments, function.argtypes[1:])
             try:
-                result = getattr(lib, name)(spec, *arguments)
+                result = function(spec, *arguments)
             except ArgumentError:
                 raise TypeError(_not_taken(name, arguments)) from None
             lib.check(result, spec.value)
