@@ -183,13 +183,15 @@ static void bench_list(struct bench *bench, const char *folder, int levels)
     if (n < 0)
         die(folder, strerror(errno));
     for (int i = 0; i < n; i++) {
-        char path[4096];
+        char *path;
 
-        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (asprintf(&path, "%s/%s", folder, entries[i]->d_name) < 0)
+            die(folder, strerror(ENOMEM));
         if (entries[i]->d_name[0] != '.' && levels > 0)
             bench_list(bench, path, levels - 1);
         else if (entries[i]->d_name[0] != '.')
             bench_add(bench, folder, entries[i]->d_name);
+        free(path);
         free(entries[i]);
     }
     free(entries);
