@@ -72,7 +72,10 @@ static int open_refuse(struct listing *listing, const char *path, int error,
         return path_refuse(listing, path, error,
                            "leads out of the folder, by .. or a symbolic link");
     if (error == -ENOENT || error == -ENOTDIR)
-        return path_refuse(listing, path, error, "is missing");
+        return path_refuse(listing, path, error,
+                           strchr(path, ',') ? "is missing; a label is behind a space or tab, "
+                                               "not a comma"
+                                             : "is missing");
     return failure_set(listing->failure, error, "list %s:%ju: %s", listing->reader.name,
                        (uintmax_t)listing->reader.line, why->text);
 }

@@ -183,6 +183,9 @@ static void names_what_it_refuses(void **state)
     refused("a/out.jpg\n", -EXDEV, "list train.txt:1: a/out.jpg leads out of the folder");
     refused("etc/passwd\n", -EXDEV, "list train.txt:1: etc/passwd leads out of the folder");
     refused("a/1.jpg 1\n\na/2.jpg 1\n", -ENOENT, "list train.txt:3: a/2.jpg is missing");
+    refused("a/1.jpg,1\n", -ENOENT,
+            "list train.txt:1: a/1.jpg,1 is missing; a label is behind a space or tab, not a "
+            "comma");
     refused("c/1.jpg\n", -ENOENT, "list train.txt:1: c/1.jpg is missing");
     refused("a/1.jpg/x\n", -ENOTDIR, "list train.txt:1: a/1.jpg/x is missing");
     refused("b\n", -EISDIR, "list train.txt:1: b is a directory, not a file");
