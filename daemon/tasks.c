@@ -237,6 +237,20 @@ void tasks_stop_reading(struct server *server, uint64_t peer)
     }
 }
 
+/* What readers read for the batch: in the order of the job that asks for it, whosever slot it is
+ * decoded into, unless other workers wait for that. */
+static struct stream *task_stream(struct task *task, const struct core_action *action)
+{
+    struct task *asker = action->lent ? task_find(task->server, action->asker) : task;
+
+    if (!asker || asker->station->crew != task->station->crew)
+        asker = task;
+    if (!asker->stream && source_may_wait(asker->source))
+        asker->stream = stream_new(asker->server->readers, asker->source, &asker->order,
+                                   task_on_fetched, asker->station->crew->workers);
+    return asker->stream;
+}
+
 void task_decode(struct task *task, const struct core_action *action)
 {
     struct work *work = &task->works[action->slot];
@@ -249,13 +263,10 @@ void task_decode(struct task *task, const struct core_action *action)
     if (gather_decode(task, action))
         return;
     pool_slot(task->station->pool, action->memory, &address, NULL);
-    if (!task->stream && source_may_wait(task->source))
-        task->stream = stream_new(task->server->readers, task->source, &task->order,
-                                  task_on_fetched, task->station->crew->workers);
     memset(work, 0, sizeof *work);
     list_init(&work->link);
     work->source = task->source;
-    work->stream = task->stream;
+    work->stream = task_stream(task, action);
     work->pipeline = &task->pipeline;
     work->layout = &task->layout;
     work->order = &task->order;

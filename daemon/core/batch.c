@@ -132,6 +132,7 @@ void batch_start(struct job *job, uint64_t now)
     action->generation = slot->generation;
     action->memory = slot->memory;
     action->lent = from != job;
+    action->asker = job->id;
     action->epoch = lease->at.epoch;
     action->step = lease->at.step;
     /* What was pushed and lost may have been less. */

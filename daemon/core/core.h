@@ -110,7 +110,8 @@ struct core_action {
     uint64_t memory; /* of the slot, as core_job_reserved gave it */
     uint64_t epoch, step;
     uint32_t count;
-    bool lent; /* DECODE: for a mate, so core_gathered is no answer */
+    bool lent;      /* DECODE: for a mate, so core_gathered is no answer */
+    uint64_t asker; /* DECODE: that mate, or the job itself */
     uint64_t bytes;
     const struct failure *failure;
 };

@@ -51,7 +51,7 @@ struct stream *stream_new(struct readers *readers, struct source *source, const 
                           void (*ready)(void *user), void *user);
 /* Reads no further ahead and drops what was. */
 void stream_stop(struct stream *stream);
-/* Every intake must be freed. Goes once the reads under way are back. */
+/* Goes once every intake is freed and the reads under way are back. */
 void stream_close(struct stream *stream);
 
 /* The batch at `at` goes to the workers: what is fetched of it already, or an empty intake. NULL:

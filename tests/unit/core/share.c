@@ -47,11 +47,11 @@ static void test_kept(void **state)
     struct core_job_spec spec = spec_make(HOST, 2);
     struct world w;
     struct core_action decodes[2], batch;
-    uint64_t b;
+    uint64_t a, b;
 
     (void)state;
     world_init(&w, UINT64_MAX, 2);
-    mate_begin(&w, &spec, 100);
+    a = mate_begin(&w, &spec, 100);
     expect(&w, CORE_JOB_READY);
     for (int i = 0; i < 2; i++)
         decodes[i] = *expect(&w, CORE_DECODE);
@@ -73,6 +73,7 @@ static void test_kept(void **state)
     expect_decode(&w, 0, 2);
     assert_true(w.action.lent);
     assert_int_equal(w.action.job, b);
+    assert_int_equal(w.action.asker, a);
     assert_int_equal(w.action.memory, 200);
     decoded(&w, &w.action, NULL);
     expect_batch(&w, 0, 2);
