@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -265,8 +266,10 @@ static void print_units(const struct unit *units, uint64_t number, FILE *stream)
 /* Lines that go on are stripped, joined by a blank, and may be comments. */
 static bool may_break(const char *text, size_t at)
 {
-    return at > 0 && text[at] == ' ' && text[at - 1] != ' ' && text[at - 1] != '\t' &&
-           !strchr(" \t;#", text[at + 1]);
+    char before = at > 0 ? text[at - 1] : ' ', behind = text[at + 1];
+
+    return text[at] == ' ' && !isspace((unsigned char)before) && !isspace((unsigned char)behind) &&
+           behind != ';' && behind != '#' && behind != '\0';
 }
 
 /* With what is between it and its key. A line of the file is bounded: a long text goes on in
