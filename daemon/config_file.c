@@ -23,6 +23,7 @@ struct reader {
     FILE *file;
     int line;
     bool indented; /* the line that is being read */
+    bool heads;    /* a section began since the last value: the next line is a key's, if indented */
     bool cut;      /* a line was longer than inih takes */
 
     /* The key that may still go on; section and name as inih cuts them, at 50 bytes. */
@@ -64,6 +65,7 @@ static char *read_line(char *text, int size, void *stream)
         return NULL;
     reader->line++;
     reader->indented = *text == ' ' || *text == '\t';
+    reader->heads = reader->heads || *text == '[';
     size_t length = strlen(text);
     if (length + 1 == (size_t)size && text[length - 1] != '\n') {
         fail(reader, reader->line, "the line is too long; a value may go on in indented lines");
@@ -91,16 +93,17 @@ static int take_line(void *user, const char *section, const char *name, const ch
     struct reader *reader = user;
     size_t length = strlen(reader->value);
 
-    if (reader->value_line && reader->indented) {
+    if (reader->value_line && reader->indented && !reader->heads) {
         size_t more = length_without_comment(value);
-        if (length + 1 + more < sizeof reader->value)
+        if (more > 0 && length + 1 + more < sizeof reader->value)
             snprintf(reader->value + length, sizeof reader->value - length, "%s%.*s",
                      length ? " " : "", (int)more, value);
-        else
+        else if (more > 0)
             fail(reader, reader->line, "the value is too long");
         return 1;
     }
     flush_value(reader);
+    reader->heads = false;
     snprintf(reader->section, sizeof reader->section, "%s", section);
     snprintf(reader->name, sizeof reader->name, "%s", name);
     snprintf(reader->value, sizeof reader->value, "%s", value);

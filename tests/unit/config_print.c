@@ -97,6 +97,23 @@ static void test_texts_survive(void **state)
     assert_text_survives(KEY "=#" X160 " #y\n z\n", "#" X160 " #y z");
     assert_text_survives(KEY "=" X16 " y " X160 "\n z\n", X16 " y " X160 " z");
     assert_text_survives(KEY "=\n", "");
+    assert_text_survives(KEY "=" X16 "\f " X160 "\r y z\n", X16 "\f " X160 "\r y z");
+}
+
+/* The first key of a section may be indented, and is no rest of the value before it. */
+static void test_indented_sections(void **state)
+{
+    struct config config;
+
+    (void)state;
+    config_init(&config, 100 * GIB);
+    assert_int_equal(
+        read_text(&config, KEY " = a\n[pool]\n  min = 128MiB\n[daemon]\n\ttenant = uid\n", NULL),
+        0);
+    assert_string_equal(config.device_program, "a");
+    assert_int_equal(config.pool_min, UINT64_C(128) << 20);
+    config_deinit(&config);
+    assert_text_survives(KEY " = a\n[daemon]\n  device_program = b\n c\n", "b c");
 }
 
 /* Appends "section.key" of each key of a file, in order. */
@@ -200,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_print_reads_back),
         cmocka_unit_test(test_texts_survive),
+        cmocka_unit_test(test_indented_sections),
         cmocka_unit_test(test_defaults_of_the_configuration_file),
         cmocka_unit_test(test_defaults_of_the_manual_page),
     };
