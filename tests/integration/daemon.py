@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,18 @@ def wait_for(condition, what, seconds=PATIENCE):
             return result
         time.sleep(0.01)
     raise Failed(f"{what}: not within {seconds} s")
+
+
+def no_other_users():
+    """Why programs of the build cannot be run by other users; None: they can."""
+    if os.geteuid() != 0:
+        return "not root: other users cannot be tried"
+    above = os.path.realpath(PINSERVED)
+    while above != "/":
+        above = os.path.dirname(above)
+        if not os.stat(above).st_mode & stat.S_IXOTH:
+            return f"other users cannot enter {above}"
+    return None
 
 
 def have_driver():

@@ -12,7 +12,7 @@ import time
 import numpy
 
 from daemon import (GPU, PINCTL, Daemon, environment, expect, expect_equal, folder, have_driver,
-                    run, wait_for)
+                    no_other_users, run, wait_for)
 
 SPEC = ["--source", "synthetic:3x16x16:u8:100", "--batch", "8", "--last", "partial"]
 SUM = [*SPEC, "--epochs", "2", "--checksum"]
@@ -263,7 +263,7 @@ def test_kill_of_clients_on_each_delivery():
 def test_another_tenant_sees_nothing():
     """What a ring's job left in a region is never mapped by a client of somebody else's; neither
     when that one comes to copy from rings that it refused."""
-    if os.geteuid() != 0:
+    if no_other_users():
         return
 
     def demote():

@@ -7,8 +7,8 @@ import os
 import subprocess
 import threading
 
-from daemon import (GPU, RING, Daemon, environment, expect, expect_equal, folder, have_driver, run,
-                    wait_for)
+from daemon import (GPU, RING, Daemon, environment, expect, expect_equal, folder, have_driver,
+                    no_other_users, run, wait_for)
 
 SPEC = ["--source", "synthetic:3x32x32:u8:500", "--batch", "16", "--last", "partial", "--epochs",
         "2", "--checksum"]
@@ -63,7 +63,7 @@ def test_two_clients_at_once():
 
 
 def test_a_client_of_another_user():
-    if os.geteuid() != 0:
+    if no_other_users():
         return
     with Daemon("daemon.socket_mode=0666", driver=True) as daemon:
         os.chmod(daemon.folder, 0o755)

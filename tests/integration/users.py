@@ -15,7 +15,7 @@ import threading
 import images
 import rawpeer
 from daemon import (CONSUME, PATIENCE, PINCTL, PINSERVED, Daemon, environment, expect, expect_equal,
-                    folder, have_driver, run, wait_for)
+                    folder, have_driver, no_other_users, run, wait_for)
 from rawpeer import RawPeer, message
 
 SERVICE, ANNA, BERTA, TEAM = 64001, 64002, 64003, 64004
@@ -300,8 +300,8 @@ def test_a_client_that_the_daemon_cannot_see_is_refused():
 
 def can_run():
     """Root, with the programs at hand, and a build folder that an ordinary user can enter."""
-    if os.geteuid() != 0:
-        return "not root: other users cannot be tried"
+    if no_other_users():
+        return no_other_users()
     if not shutil.which("setpriv") or not shutil.which("unshare"):
         return "no setpriv, no unshare"
     tried = subprocess.run([*AS_SERVICE, PINSERVED, "--version"], env=environment(), check=False,
