@@ -213,11 +213,6 @@ static inline bool cursor_same(struct cursor a, struct cursor b)
     return a.step == b.step && a.epoch == b.epoch;
 }
 
-static inline bool cursor_before(struct cursor a, struct cursor b)
-{
-    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
-}
-
 /* -- core.c -- */
 
 /* Sees to it that the actions of one more job of depth fit. -ENOMEM. */

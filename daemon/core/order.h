@@ -50,6 +50,11 @@ struct cursor {
     uint64_t epoch, step;
 };
 
+static inline bool cursor_before(struct cursor a, struct cursor b)
+{
+    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
+}
+
 /* What a resume token says, without what text it came in. */
 struct order_token {
     const char *dataset, *pipeline;

@@ -9,11 +9,6 @@
 #define AHEAD_SAMPLES_MAX 4096 /* pending in a stream's batches without an owner */
 #define TYPICAL_START ((uint64_t)128 << 10)
 
-static bool cursor_before(struct cursor a, struct cursor b)
-{
-    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
-}
-
 static struct cursor cursor_next(const struct stream *stream, struct cursor at)
 {
     if (at.step + 1 >= stream->steps)

@@ -22,35 +22,24 @@ static size_t width_of(const struct token_file *file)
 
 /* The first of n tokens that is not below limit, or n. Whether there is one is asked without a
  * branch, in vector code. */
-static size_t find_over_u16(const uint16_t *in, size_t n, uint64_t limit)
-{
-    uint32_t over = 0;
-
-    if (limit > UINT16_MAX)
-        return n;
-    for (size_t i = 0; i < n; i++)
-        over |= in[i] >= (uint32_t)limit;
-    for (size_t i = 0; over && i < n; i++) {
-        if (in[i] >= limit)
-            return i;
+#define FIND_OVER(name, type, max)                                                                 \
+    static size_t name(const type *in, size_t n, uint64_t limit)                                   \
+    {                                                                                              \
+        uint32_t over = 0;                                                                         \
+                                                                                                   \
+        if (limit > (max))                                                                         \
+            return n;                                                                              \
+        for (size_t i = 0; i < n; i++)                                                             \
+            over |= in[i] >= (uint32_t)limit;                                                      \
+        for (size_t i = 0; over && i < n; i++) {                                                   \
+            if (in[i] >= limit)                                                                    \
+                return i;                                                                          \
+        }                                                                                          \
+        return n;                                                                                  \
     }
-    return n;
-}
 
-static size_t find_over_u32(const uint32_t *in, size_t n, uint64_t limit)
-{
-    uint32_t over = 0;
-
-    if (limit > UINT32_MAX)
-        return n;
-    for (size_t i = 0; i < n; i++)
-        over |= in[i] >= (uint32_t)limit;
-    for (size_t i = 0; over && i < n; i++) {
-        if (in[i] >= limit)
-            return i;
-    }
-    return n;
-}
+FIND_OVER(find_over_u16, uint16_t, UINT16_MAX)
+FIND_OVER(find_over_u32, uint32_t, UINT32_MAX)
 
 static int tokens_check(const struct tokens *tokens, const struct place *place, uint64_t done,
                         const void *in, size_t n, struct failure *failure)

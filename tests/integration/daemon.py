@@ -63,7 +63,12 @@ def no_other_users():
     """Why programs of the build cannot be run by other users; None: they can."""
     if os.geteuid() != 0:
         return "not root: other users cannot be tried"
-    above = os.path.realpath(PINSERVED)
+    return closed_to_others(PINSERVED)
+
+
+def closed_to_others(path):
+    """Why other users cannot come to a file; None: they can."""
+    above = os.path.realpath(path)
     while above != "/":
         above = os.path.dirname(above)
         if not os.stat(above).st_mode & stat.S_IXOTH:

@@ -21,6 +21,8 @@ import tempfile
 import time
 import unittest
 
+from daemon import closed_to_others
+
 PINSERVED = PINCTL = SLOWIO = None
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
 MIB = 1 << 20
@@ -306,14 +308,6 @@ class Socket(Case):
         self.stop(child)
 
 
-def others_enter(path):
-    while path != "/":
-        path = os.path.dirname(path)
-        if not os.stat(path).st_mode & stat.S_IXOTH:
-            return False
-    return True
-
-
 class Memory(Case):
     def test_too_little_memory(self):
         def first_to_die():
@@ -333,8 +327,8 @@ class Memory(Case):
         """As an ordinary user who may lock 64 KiB."""
         options = {}
         if os.geteuid() == 0:
-            if not others_enter(PINSERVED):
-                self.skipTest(f"other users cannot enter the folders of {PINSERVED}")
+            if closed_to_others(PINSERVED):
+                self.skipTest(closed_to_others(PINSERVED))
             os.chown(self.folder, NOBODY, NOBODY)
             options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         return self.start("--set", "pool.region=2MiB", "--set", "pool.min=2MiB", *arguments,
