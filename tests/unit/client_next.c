@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "client_peer.h"
+#include "interrupted.h"
 #include "proto/token.h"
 
 #define assert_error(handle, part) assert_non_null(strstr(pinclient_error(handle), part))
@@ -151,27 +152,14 @@ static void test_timeouts(void **state)
     close_job(&f);
 }
 
-static void on_alarm(int signal)
-{
-    (void)signal;
-}
-
 /* A handler with SA_RESTART does not change it. */
 static void test_interrupted(void **state)
 {
     struct fixture f;
-    struct pinclient_batch *batch;
-    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
-    struct itimerval timer = {.it_value.tv_usec = 50000, .it_interval.tv_usec = 50000};
-    struct itimerval off = {0};
 
     (void)state;
     open_job(&f);
-    sigaction(SIGALRM, &action, &before);
-    setitimer(ITIMER_REAL, &timer, NULL);
-    assert_int_equal(pinclient_next(f.job, -1, &batch), -EINTR);
-    setitimer(ITIMER_REAL, &off, NULL);
-    sigaction(SIGALRM, &before, NULL);
+    assert_int_equal(interrupted_next(f.job), -EINTR);
     peer_send_batch(&f.peer, 0, 1, 0, 0, 0);
     next_and_release(&f, 0, 0);
     close_job(&f);

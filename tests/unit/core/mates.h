@@ -29,6 +29,21 @@ static inline uint64_t mate_begin(struct world *w, const struct core_job_spec *s
     return job;
 }
 
+/* Two in place, with slots from 100 and from 200 on; the second waits for what the first decodes.
+ */
+static inline struct core_action mates_begin(struct world *w, const struct core_job_spec *spec,
+                                             uint64_t *a_p, uint64_t *b_p)
+{
+    struct core_action decode;
+
+    *a_p = mate_begin(w, spec, 100);
+    expect(w, CORE_JOB_READY);
+    decode = *expect(w, CORE_DECODE);
+    *b_p = mate_begin(w, spec, 200);
+    expect(w, CORE_JOB_READY);
+    return decode;
+}
+
 static inline uint64_t shared(struct world *w, uint64_t job)
 {
     struct core_job_info info;

@@ -94,11 +94,7 @@ static void test_debt(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 2);
-    a = mate_begin(&w, &spec, 100);
-    expect(&w, CORE_JOB_READY);
-    decode = *expect(&w, CORE_DECODE);
-    b = mate_begin(&w, &spec, 200);
-    expect(&w, CORE_JOB_READY);
+    decode = mates_begin(&w, &spec, &a, &b);
     decoded(&w, &decode, NULL);
     mine = *expect_of(&w, CORE_BATCH_READY, a);
     held = *expect_of(&w, CORE_BATCH_READY, b);
@@ -132,11 +128,7 @@ static void test_failure_is_of_both(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 2);
-    a = mate_begin(&w, &spec, 100);
-    expect(&w, CORE_JOB_READY);
-    decode = *expect(&w, CORE_DECODE);
-    b = mate_begin(&w, &spec, 200);
-    expect(&w, CORE_JOB_READY);
+    decode = mates_begin(&w, &spec, &a, &b);
     decoded(&w, &decode, &failure);
     for (int i = 0; i < 2; i++) {
         expect_of(&w, CORE_JOB_FAILED, i == 0 ? a : b);
@@ -158,11 +150,7 @@ static void test_eviction_is_of_one(void **state)
 
     (void)state;
     world_init(&w, UINT64_MAX, 2);
-    a = mate_begin(&w, &spec, 100);
-    expect(&w, CORE_JOB_READY);
-    decode = *expect(&w, CORE_DECODE);
-    b = mate_begin(&w, &spec, 200);
-    expect(&w, CORE_JOB_READY);
+    decode = mates_begin(&w, &spec, &a, &b);
     assert_int_equal(core_job_evict(w.core, a, &failure, 0), 0);
     expect_of(&w, CORE_JOB_FAILED, a);
     expect_nothing(&w); /* the decode is not cancelled */
