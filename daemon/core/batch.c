@@ -60,18 +60,20 @@ struct job *batch_lender(struct job *job)
     return job->feed.free > 0 ? job : share_lender(job);
 }
 
-uint32_t batches_filled(const struct job *job)
+/* The place of the first lease that is asked for and has no slot; there must be one. */
+static uint32_t place_unfilled(const struct job *job)
 {
-    uint32_t place = 0;
-
-    if (job->unfilled == 0)
-        return job->depth - job->free;
-    for (;; place++) {
+    for (uint32_t place = 0;; place++) {
         const struct lease *lease = &job->leases[job_pending(job, place)];
 
         if (lease->state == LEASE_FILLING && lease->slot == NONE)
-            return job->handed + place;
+            return place;
     }
+}
+
+uint32_t batches_filled(const struct job *job)
+{
+    return job->unfilled == 0 ? job->depth - job->free : job->handed + place_unfilled(job);
 }
 
 /* A free lease for the batch that was never asked for yet. */
@@ -92,15 +94,9 @@ static void lease_append(struct job *job)
         *ahead = (struct cursor){.epoch = ahead->epoch + 1};
 }
 
-/* The first lease that is asked for and has no slot; there must be one. */
 static struct lease *lease_unfilled(struct job *job)
 {
-    for (uint32_t place = 0;; place++) {
-        struct lease *lease = &job->leases[job_pending(job, place)];
-
-        if (lease->state == LEASE_FILLING && lease->slot == NONE)
-            return lease;
-    }
+    return &job->leases[job_pending(job, place_unfilled(job))];
 }
 
 static void lease_fill(struct job *job, struct lease *lease, struct job *from, uint32_t slot,
