@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "expect_sample.h"
 #include "temp_dir.h"
 
 static struct temp_dir dir;
@@ -88,23 +89,6 @@ static void refused(int code, const char *first, const char *second)
     struct source_spec spec = spec_of_dir();
 
     refused_spec(&spec, code, first, second);
-}
-
-static void expect_sample(struct source *source, uint64_t index, const char *name, int64_t label,
-                          const char *text)
-{
-    struct sample sample = {0};
-    struct failure failure = {0};
-    char buffer[512];
-
-    assert_string_equal(source_sample_name(source, index, buffer, sizeof buffer), name);
-    if (source_read(source, index, &sample, &failure) != 0)
-        fail_msg("%s", failure.text);
-    assert_int_equal(sample.label, label);
-    assert_int_equal(source_label(source, index), label);
-    assert_int_equal(sample.size, strlen(text));
-    assert_memory_equal(sample.bytes, text, sample.size);
-    sample_deinit(&sample);
 }
 
 /* The order is that of sorted(os.walk(class)), then sorted(files): by the whole path of the

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "expect_sample.h"
 #include "listed_folder.h"
 
 static uint64_t fingerprint(void)
@@ -40,24 +41,6 @@ static void refused(const char *list, int code, const char *words)
     if (!strstr(failure.text, words))
         fail_msg("\"%s\" lacks \"%s\"", failure.text, words);
     assert_null(source);
-}
-
-static void expect_sample(struct source *source, uint64_t index, const char *name, int64_t label,
-                          const char *text)
-{
-    struct sample sample = {0};
-    struct failure failure = {0};
-    char buffer[512];
-
-    assert_string_equal(source_sample_name(source, index, buffer, sizeof buffer), name);
-    assert_string_equal(source_sample_place(source, index, buffer, sizeof buffer), name);
-    if (source_read(source, index, &sample, &failure) != 0)
-        fail_msg("%s", failure.text);
-    assert_int_equal(sample.label, label);
-    assert_int_equal(source_label(source, index), label);
-    assert_int_equal(sample.size, strlen(text));
-    assert_memory_equal(sample.bytes, text, sample.size);
-    sample_deinit(&sample);
 }
 
 /* Any name will do: what it is, its bytes tell. */
